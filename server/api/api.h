@@ -1,0 +1,55 @@
+/* The API layer: one route table, one file an endpoint family; parses JSON into native, range-checked requests and renders
+ * answers. Knows exchanges, sessions and the engine; knows no sockets.
+ * Thread: the loop thread only. */
+#ifndef ATTND_API_H
+#define ATTND_API_H
+
+#include "core/base/clock.h"
+#include "server/api/exchange.h"
+
+typedef struct api api;
+
+typedef struct api_settings {
+    atn_model *model;
+    atn_engine *engine; /* NULL while it starts: api_set_engine */
+    const char *model_id;       /* name shown to clients: --model-id, or the file's name without .gguf */
+    const char *version;        /* "0.1.0" */
+    bool strict_model;          /* a request naming another model gets 404 */
+    size_t max_body;            /* bytes of a request body; routes may set less */
+    uint32_t max_sessions, session_ttl_s, max_session_tokens, max_turns_waiting;
+    uint32_t max_batch_prompts; /* prompts in one /v1/completions */
+    uint32_t ping_s;            /* SSE comment after this long without a write; 0: never */
+    uint32_t default_max_tokens; /* when a request names none: 0: up to the context */
+} api_settings;
+
+typedef struct api_route {
+    const char *method, *path; /* "{id}" matches one segment, "{id...}" the rest */
+    unsigned rights;           /* all needed; 0: public */
+    bool tgi;                  /* errors in TGI's shape, validation as 422 */
+    size_t max_body;           /* 0: the setting */
+    void (*handle)(api *a, exchange *x);
+} api_route;
+
+/* Looks a request up before its body is read. NULL: no such path (allow is "") or no such method (allow: the methods that
+ * exist, for the Allow header, static memory). HEAD finds the GET route. */
+const api_route *api_find_route(const char *method, const char *path, const char **allow);
+/* The i-th route, NULL past the end: for tests that walk them all. */
+const api_route *api_route_at(size_t i);
+
+atn_status api_open(const api_settings *s, api **out, atn_err *err) ATN_MUST_CHECK;
+void api_set_engine(api *a, atn_engine *e);
+void api_close(api *a); /* after every exchange is closed */
+void api_handle(api *a, const api_route *r, exchange *x);
+/* Answers with an error in the shape of route r (NULL: OpenAI's). retry_after_s 0: no header. */
+void api_reply_error(exchange *x, const api_route *r, const atn_err *err, unsigned retry_after_s);
+/* The same as bytes, for http to answer where no exchange exists yet. Returns the length, 0 when out is too small. */
+size_t api_error_json(const api_route *r, const atn_err *err, char *out, size_t cap);
+
+void api_on_engine_wake(api *a);         /* some stream has news */
+void api_on_tick(api *a, mono_time now); /* about four times a second: pings, TTLs */
+void api_set_draining(api *a);           /* readiness goes 503, new generations are refused with 503 */
+size_t api_active(const api *a);         /* generations not yet ended */
+/* Lets http add its own gauges and counters to /metrics: called when a scrape is rendered. */
+void api_set_metrics_source(api *a, void (*fn)(void *arg, void (*emit)(void *out, const char *name, const char *help, const char *type, double value), void *out), void *arg);
+
+#endif
