@@ -10,8 +10,8 @@
 typedef struct api api;
 
 typedef struct api_settings {
-    atn_model *model;
-    atn_engine *engine; /* NULL while it starts: api_set_engine */
+    atn_model *model;   /* both NULL while the model loads: api_set_engine brings them; until then */
+    atn_engine *engine; /* readiness is 503 and routes that need either answer 503 */
     const char *model_id;       /* name shown to clients: --model-id, or the file's name without .gguf */
     const char *version;        /* "0.1.0" */
     bool strict_model;          /* a request naming another model gets 404 */
@@ -37,7 +37,8 @@ const api_route *api_find_route(const char *method, const char *path, const char
 const api_route *api_route_at(size_t i);
 
 atn_status api_open(const api_settings *s, api **out, atn_err *err) ATN_MUST_CHECK;
-void api_set_engine(api *a, atn_engine *e);
+/* Once, when the model is loaded. Both outlive the api. */
+void api_set_engine(api *a, atn_model *m, atn_engine *e);
 void api_close(api *a); /* after every exchange is closed */
 void api_handle(api *a, const api_route *r, exchange *x);
 /* Answers with an error in the shape of route r (NULL: OpenAI's). retry_after_s 0: no header. */
