@@ -58,6 +58,7 @@ struct exchange {
     identity who;
     const char *request_id; /* client's x-request-id if well-formed, else made here; echoed by http */
     /* The API's. */
+    const struct api_route *route; /* set by api_handle: the shape of this exchange's errors */
     void *state;
     void (*on_close)(exchange *x);    /* may be NULL */
     void (*on_writable)(exchange *x); /* queued() fell below half of its limit; may be NULL */

@@ -1,0 +1,32 @@
+/* What the files of the API layer share. Not for other layers: they use api.h. Thread: the loop thread. */
+#ifndef ATTND_API_STATE_H
+#define ATTND_API_STATE_H
+
+#include "server/api/api.h"
+#include "server/api/turn.h"
+#include "server/session/session.h"
+
+struct api {
+    api_settings set; /* strings owned by the caller of api_open */
+    atn_model_info info;
+    const atn_tokenizer *tok;
+    atn_engine *engine; /* NULL while it starts */
+    sessions *sessions;
+    turn *turns; /* those that have not been freed */
+    size_t n_active;
+    bool draining;
+    mono_time opened;
+    int64_t opened_unix; /* seconds, for "created" of models */
+    void (*metrics_source)(void *arg, void (*emit)(void *out, const char *name, const char *help, const char *type, double value),
+                           void *out);
+    void *metrics_arg;
+};
+
+/* ATN_UNAVAILABLE while the engine starts or the server drains. */
+atn_status api_accepting(const api *a, atn_err *err) ATN_MUST_CHECK;
+/* A complete answer of status, JSON, with the header about ignored members when there are any. A failed body: 500. */
+void api_reply_json(exchange *x, int status, unsigned ignored, const buf *body);
+/* Error in the shape of x's route. ATN_OVERLOADED and ATN_UNAVAILABLE carry Retry-After, ATN_CONFLICT x-should-retry: false. */
+void api_fail(exchange *x, const atn_err *err);
+
+#endif
