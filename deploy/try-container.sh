@@ -22,10 +22,7 @@ trap cleanup EXIT
 
 if ! buildah images -q attnd-base >/dev/null 2>&1; then
   echo "== base image (debootstrap)"
-  mirror=$(awk '/^deb /{print $2; exit} /^URIs:/{print $2; exit}' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null)
-  debootstrap --variant=minbase bookworm "$work/base" "$mirror" >"$work/debootstrap.log" 2>&1 || { tail -5 "$work/debootstrap.log"; exit 1; }
-  cp /etc/apt/sources.list.d/* "$work/base/etc/apt/sources.list.d/" 2>/dev/null || true
-  cp /etc/apt/apt.conf.d/* "$work/base/etc/apt/apt.conf.d/" 2>/dev/null || true
+  debootstrap --variant=minbase bookworm "$work/base" >"$work/debootstrap.log" 2>&1 || { tail -5 "$work/debootstrap.log"; exit 1; }
   c=$(buildah from scratch)
   buildah add -q "$c" "$work/base" / >/dev/null
   buildah commit -q "$c" attnd-base >/dev/null
