@@ -45,8 +45,8 @@ uint32_t kv_pages_for(const kv_pool *p, uint32_t n_tokens);
 uint32_t kv_config_pages_for(const kv_config *cfg, uint32_t n_tokens);
 
 /* Promises: a sequence takes its worst case at admission, so that extend cannot fail later. kv_reserve is false when fewer
- * than n pages are neither held nor promised. kv_seq_new with n_reserved hands the promise to the sequence, which uses it up
- * page by page; kv_seq_unreserve gives the rest back (a turn's end). */
+ * than n pages are neither held nor promised. kv_seq_give_reserve hands the promise to a sequence, which uses it
+ * up page by page; kv_seq_unreserve gives the rest back (a turn's end). */
 bool kv_reserve(kv_pool *p, uint32_t n);
 void kv_unreserve(kv_pool *p, uint32_t n);
 
@@ -56,12 +56,19 @@ void kv_seq_free(kv_seq *s); /* gives back pages and promises; NULL is fine */
 /* The promise the sequence draws from: adds n (already kv_reserve'd) / gives back what is left. */
 void kv_seq_give_reserve(kv_seq *s, uint32_t n);
 void kv_seq_unreserve(kv_seq *s);
-/* How many more pages the sequence may need to reach n_tokens positions, beyond those it holds alone. */
+/* How many more pages the sequence may need to reach n_tokens positions, beyond those it holds alone: the promise that makes
+ * its extends safe. What it gives back itself while it draws from a promise returns to the promise. A fork makes pages shared,
+ * so that both sides need kv_seq_pages_to anew: kv_pages_for_choices is what all of it comes to. */
 uint32_t kv_seq_pages_to(const kv_seq *s, uint32_t n_tokens);
+/* Pages for one sequence that computes n_prompt positions and is then forked to n_choices, each going on to n_tokens: held
+ * ones included. After the forks, kv_seq_unreserve of the first and a fresh kv_seq_pages_to for each of them fits in it. */
+uint32_t kv_pages_for_choices(const kv_pool *p, uint32_t n_prompt, uint32_t n_tokens, uint32_t n_choices);
 uint32_t kv_seq_len(const kv_seq *s);
-uint32_t kv_seq_pages_held(const kv_seq *s); /* counted once each, shared or not */
+uint32_t kv_seq_pages_held(const kv_seq *s);  /* counted once each, shared or not */
+uint32_t kv_seq_pages_alone(const kv_seq *s); /* those that no other sequence shares */
 /* Makes room for positions len .. len+n-1 in every group, copying a shared last page first (copy on write). ATN_NOMEM only
- * when the sequence holds no promise and the pool is empty; then nothing changed. */
+ * when the promise it draws from (if any) and the pages nobody was promised do not suffice; ATN_INVALID above max_tokens or
+ * max_step. Then nothing changed. */
 atn_status kv_seq_extend(kv_seq *s, uint32_t n, atn_err *err) ATN_MUST_CHECK;
 /* The positions made room for are written: len += n, and window groups give back pages wholly out of sight. */
 void kv_seq_commit(kv_seq *s, uint32_t n);
@@ -69,7 +76,7 @@ void kv_seq_commit(kv_seq *s, uint32_t n);
 uint32_t kv_seq_reusable(const kv_seq *s, uint32_t n);
 /* len = n; n must be kv_seq_reusable. */
 void kv_seq_truncate(kv_seq *s, uint32_t n);
-/* child (empty, of the same pool) shares all pages of parent. Pages are counted, not copied. */
+/* child (empty, of the same pool, of at least parent's length) shares all pages of parent. Pages are counted, not copied. */
 void kv_seq_fork(const kv_seq *parent, kv_seq *child);
 
 /* Addresses for one layer: the layout's buffers, strides and offsets, and the block table column.
