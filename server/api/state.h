@@ -3,6 +3,7 @@
 #define ATTND_API_STATE_H
 
 #include "server/api/api.h"
+#include "server/api/health.h"
 #include "server/api/turn.h"
 #include "server/session/session.h"
 
@@ -15,6 +16,7 @@ struct api {
     turn *turns; /* those that have not been freed */
     size_t n_active;
     bool draining;
+    health_watch watch;
     mono_time opened;
     int64_t opened_unix; /* seconds, for "created" of models */
     void (*metrics_source)(void *arg, void (*emit)(void *out, const char *name, const char *help, const char *type, double value),
