@@ -10,7 +10,8 @@
 typedef struct stops stops;
 
 /* strings[i] has lens[i] >= 1 bytes. n = 0 gives an automaton that never matches. */
-atn_status stops_new(const char *const *strings, const size_t *lens, uint32_t n, stops **out, atn_err *err) ATN_MUST_CHECK;
+atn_status stops_new(const char *const *strings, const size_t *lens, uint32_t n, stops **out,
+                     atn_err *err) ATN_MUST_CHECK;
 void stops_free(stops *s);
 /* Feeds bytes from *state (0 at the start). True at the first full match: *used = bytes consumed up to and with its last
  * byte, *which = the string (the one that ends first; of those, the one that starts first). */

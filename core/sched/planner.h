@@ -1,8 +1,9 @@
 /* The batch planner: policy as a pure function. Arrays in, a plan out: no clock, no I/O, no locks.
  *
- * Every step: each running sequence that may decode gets one row first (decode is never starved), then the rest of the token
- * budget goes to prefill chunks, oldest admission first. A span never exceeds max_chunk. Sequences whose reader stalls are
- * passed over. Tests assert plans as text. */
+ * Every step each running sequence that may decode gets one row first, then the rest of the token budget goes to prefill
+ * chunks, oldest admission first. While prompts wait a quarter of the rows and one output are theirs, so that neither kind
+ * starves the other; decoders beyond their part take turns, those served longest ago first. A span never exceeds max_chunk. Sequences
+ * whose reader stalls are passed over. Tests assert plans as text. */
 #ifndef ATN_PLANNER_H
 #define ATN_PLANNER_H
 
@@ -13,11 +14,12 @@
 typedef enum plan_kind { PLAN_PREFILL, PLAN_DECODE } plan_kind; /* encode joins here */
 
 typedef struct plan_seq {
-    uint32_t id;          /* the caller's name for it */
-    uint64_t admitted;    /* order of admission */
+    uint32_t id;           /* the caller's name for it */
+    uint64_t admitted;     /* order of admission */
+    uint64_t last_step;    /* number of the step that last served it, 0: none yet */
     uint32_t prefill_left; /* prompt tokens not yet computed; 0: it decodes */
-    bool wants_all_rows;  /* prefill rows are all outputs (prompt logprobs) */
-    bool paused;          /* its ring is full */
+    bool wants_all_rows;   /* prefill rows are all outputs (prompt logprobs) */
+    bool paused;           /* its ring is full */
 } plan_seq;
 
 typedef struct plan_limits {
@@ -28,11 +30,11 @@ typedef struct plan_limits {
 
 typedef struct plan_item {
     plan_kind kind;
-    uint32_t seq;  /* index into seqs */
-    uint32_t n;    /* rows */
+    uint32_t seq; /* index into seqs */
+    uint32_t n;   /* rows */
 } plan_item;
 
-/* items has room for n_seqs. Returns the number of items. Deterministic. */
+/* items has room for n_seqs. Returns the number of items: decodes, then prefills. Deterministic. */
 size_t plan_step(const plan_seq *seqs, size_t n_seqs, const plan_limits *lim, plan_item *items);
 
 #endif
