@@ -9,7 +9,7 @@
 
 static stops *make(const char *const *strings, uint32_t n)
 {
-    size_t lens[16];
+    size_t lens[16] = {0};
     stops *s = NULL;
     atn_err err;
 
