@@ -9,8 +9,8 @@
 float mathfn_exp(float x);
 float mathfn_tanh(float x);
 double mathfn_exp_d(double x);
-double mathfn_log_d(double x);  /* log(0) = -inf, log(negative) = NaN */
-double mathfn_pow_d(double x, double y); /* x > 0 */
+double mathfn_log_d(double x);                                /* log(0) = -inf, log(negative) = NaN */
+double mathfn_pow_d(double x, double y);                      /* x > 0 */
 void mathfn_sincos_d(double x, double *sin_x, double *cos_x); /* |x| <= 2^20 */
 
 #endif

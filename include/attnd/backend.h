@@ -45,11 +45,11 @@ typedef enum atn_op {
 } atn_op;
 
 typedef struct atn_backend_caps {
-    const char *name;        /* "naive" */
-    const char *numerics;    /* id of the arithmetic definition and its version, "naive-1" */
-    const char *detail;      /* library, kernel and threads in words, for /info */
-    bool batch_invariant;    /* bits never depend on neighbours, chunking or thread count */
-    bool attention_probe;    /* fills atn_attn.probe exactly */
+    const char *name;     /* "naive" */
+    const char *numerics; /* id of the arithmetic definition and its version, "naive-1" */
+    const char *detail;   /* library, kernel and threads in words, for /info */
+    bool batch_invariant; /* bits never depend on neighbours, chunking or thread count */
+    bool attention_probe; /* fills atn_attn.probe exactly */
     uint32_t n_threads;
 } atn_backend_caps;
 
@@ -61,13 +61,16 @@ typedef struct atn_backend_params {
 
 /* name: "naive", "openblas", or "auto" (the best one that passes its self-check).
  * Errors: ATN_INVALID (unknown name; the text lists the known ones), ATN_UNSUPPORTED (it declined itself, and why). */
-atn_status atn_backend_open(const char *name, const atn_backend_params *params, atn_backend **out, atn_err *err) ATN_MUST_CHECK;
+atn_status atn_backend_open(const char *name, const atn_backend_params *params, atn_backend **out,
+                            atn_err *err) ATN_MUST_CHECK;
 void atn_backend_close(atn_backend *be); /* NULL is fine; buffers and weights must be freed before */
 void atn_backend_get_caps(const atn_backend *be, atn_backend_caps *out);
+/* Whether the backend itself does op on type t (the weight's, the KV cache's, else F32); what it declines, naive does. */
 bool atn_backend_supports(const atn_backend *be, atn_op op, atn_dtype t);
 /* The i-th compiled-in backend's name, NULL past the end. */
 const char *atn_backend_list(size_t i);
-/* Blocks until every op called so far is done. */
+/* Blocks until every op called so far is done. Gives the first failure of an op since the last wait, and forgets it:
+ * ATN_UNSUPPORTED (a head wider than ATN_HEAD_DIM_MAX), ATN_NOMEM (only a probed attention allocates). */
 atn_status atn_backend_wait(atn_backend *be, atn_err *err);
 
 /* ---- memory ---- */
@@ -84,8 +87,8 @@ void *atn_buffer_host(atn_buffer *buf);
 
 /* Binds a matrix: rows = n_out rows of n_in weights of type t, packed as in GGUF. The bytes at `rows` are copied or
  * repacked and may be freed on return. Errors: ATN_UNSUPPORTED, ATN_NOMEM. */
-atn_status atn_weight_bind(atn_backend *be, atn_dtype t, const void *rows, uint32_t n_in, uint32_t n_out, atn_weight **out,
-                           atn_err *err) ATN_MUST_CHECK;
+atn_status atn_weight_bind(atn_backend *be, atn_dtype t, const void *rows, uint32_t n_in, uint32_t n_out,
+                           atn_weight **out, atn_err *err) ATN_MUST_CHECK;
 void atn_weight_free(atn_weight *w);
 size_t atn_weight_bytes(const atn_weight *w);
 
@@ -106,7 +109,7 @@ void atn_matmul(atn_backend *be, const atn_matmul_args *a);
 
 typedef enum atn_norm_kind { ATN_NORM_RMS, ATN_NORM_LAYER } atn_norm_kind;
 typedef struct atn_norm_args {
-    atn_mat dst, x;      /* [n, cols]; may be the same */
+    atn_mat dst, x;        /* [n, cols]; may be the same */
     const atn_mat *weight; /* [1, width] */
     const atn_mat *bias;   /* [1, width] or NULL */
     atn_norm_kind kind;
@@ -117,11 +120,14 @@ typedef struct atn_norm_args {
 /* RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467) or LayerNorm (Ba et al. 2016, arXiv:1607.06450). */
 void atn_norm(atn_backend *be, const atn_norm_args *a);
 
-typedef enum atn_rope_style { ATN_ROPE_ADJACENT, ATN_ROPE_HALVES } atn_rope_style; /* pairs (2i,2i+1) or (i,i+n_rot/2) */
+typedef enum atn_rope_style {
+    ATN_ROPE_ADJACENT,
+    ATN_ROPE_HALVES
+} atn_rope_style; /* pairs (2i,2i+1) or (i,i+n_rot/2) */
 typedef struct atn_rope_args {
-    atn_mat x;          /* [n, n_head * head_dim], rotated in place */
+    atn_mat x;            /* [n, n_head * head_dim], rotated in place */
     const atn_mat *table; /* [n_positions, n_rot]: cos and sin of pair i at columns 2i and 2i+1 */
-    const int32_t *pos; /* [n] row of the table for each row of x */
+    const int32_t *pos;   /* [n] row of the table for each row of x */
     atn_rope_style style;
     uint32_t head_dim, n_rot; /* the first n_rot of each head's head_dim values are rotated */
     uint32_t n;
@@ -134,11 +140,14 @@ typedef enum atn_act_kind { ATN_ACT_SILU, ATN_ACT_GELU_TANH } atn_act_kind;
  * (Hendrycks & Gimpel 2016, arXiv:1606.08415). */
 void atn_activate(atn_backend *be, atn_act_kind kind, atn_mat dst, atn_mat a, const atn_mat *b, uint32_t n);
 
-void atn_add(atn_backend *be, atn_mat dst, atn_mat x, uint32_t n); /* dst += x; [n, cols] */
+void atn_add(atn_backend *be, atn_mat dst, atn_mat x, uint32_t n);   /* dst += x; [n, cols] */
 void atn_softcap(atn_backend *be, atn_mat x, float cap, uint32_t n); /* x = cap * tanh(x / cap) */
-void atn_gather(atn_backend *be, atn_mat dst, atn_mat x, const int32_t *rows, uint32_t n); /* dst row i = x row rows[i] */
+void atn_gather(atn_backend *be, atn_mat dst, atn_mat x, const int32_t *rows,
+                uint32_t n); /* dst row i = x row rows[i] */
 
 /* ---- attention ---- */
+
+#define ATN_HEAD_DIM_MAX 1024 /* wider heads are refused: atn_backend_wait then says so */
 
 /* Where keys and values lie: one addressing for paged caches and for dense arrays.
  * K(pos, h) starts at byte  pages[pos / page_tokens] * page_stride + k_off + h * head_stride + (pos % page_tokens) * row_stride
@@ -155,12 +164,13 @@ typedef struct atn_kv_layout {
 
 /* One sequence's share of a call: n_q consecutive query rows against its own keys. */
 typedef struct atn_attn_seq {
-    const int32_t *pages;  /* [ceil(n_keys / page_tokens)] page numbers; entries wholly outside every row's sight may be -1 */
-    uint32_t q_row;        /* first row of q and out */
+    const int32_t
+        *pages;     /* [ceil(n_keys / page_tokens)] page numbers; entries wholly outside every row's sight may be -1 */
+    uint32_t q_row; /* first row of q and out */
     uint32_t n_q;
-    uint32_t q_pos;        /* logical position of the first query row (causal and window compare positions) */
-    uint32_t n_keys;       /* keys 0 .. n_keys-1 exist; queries and keys may differ in number */
-    const uint8_t *key_mask;   /* [n_keys] 0 hides the key from every query (padding), or NULL */
+    uint32_t q_pos;              /* logical position of the first query row (causal and window compare positions) */
+    uint32_t n_keys;             /* keys 0 .. n_keys-1 exist; queries and keys may differ in number */
+    const uint8_t *key_mask;     /* [n_keys] 0 hides the key from every query (padding), or NULL */
     const float *key_log_factor; /* [n_keys] added to the scaled scores of that key, -INFINITY removes it, or NULL */
 } atn_attn_seq;
 
@@ -176,21 +186,24 @@ typedef struct atn_attn_args {
     uint32_t n_seqs;
     uint32_t n_head, n_head_kv; /* n_head is a multiple of n_head_kv: head h reads KV head h / (n_head / n_head_kv) */
     uint32_t head_dim, head_dim_v;
-    float scale;    /* multiplies q.k; usually 1/sqrt(head_dim) (Vaswani et al. 2017, arXiv:1706.03762, 3.2.1) */
-    float softcap;  /* cap * tanh(score / cap) after scaling; 0: off */
-    uint32_t window; /* a query at p sees keys p-window+1 .. p; 0: no window */
-    bool causal;     /* a query at p sees keys <= p */
-    const float *bias;        /* additive [n_head, rows, bias_stride] per head, query row and key, or NULL */
+    /* A score is softcap(q.k * scale * head_scale) + bias + key_log_factor. */
+    float scale;       /* multiplies q.k; usually 1/sqrt(head_dim) (Vaswani et al. 2017, arXiv:1706.03762, 3.2.1) */
+    float softcap;     /* cap * tanh(score / cap) after scaling; 0: off */
+    uint32_t window;   /* a query at p sees keys p-window+1 .. p; 0: no window */
+    bool causal;       /* a query at p sees keys <= p */
+    const float *bias; /* additive [n_head, rows, bias_stride] per head, query row and key, or NULL; rows is the
+                               * largest q_row + n_q of the call; -INFINITY hides the key from that row and head */
     uint32_t bias_stride;
-    const float *sink;        /* [n_head] logit of a key without value that only takes mass, or NULL */
-    const float *head_scale;  /* [n_head] multiplies the scaled scores (their temperature), or NULL */
-    const float *head_gate;   /* [n_head] multiplies the head's output; 0 ablates it, or NULL */
-    atn_attn_probe_fn probe;  /* or NULL: then nothing is paid for it */
+    const float *sink;       /* [n_head] logit of a key without value that only takes mass, or NULL */
+    const float *head_scale; /* [n_head] multiplies the scaled scores (their temperature), or NULL */
+    const float *head_gate;  /* [n_head] multiplies the head's output; 0 ablates it, or NULL */
+    atn_attn_probe_fn probe; /* or NULL: then nothing is paid for it */
     void *probe_arg;
 } atn_attn_args;
 /* out = softmax(scale q kᵀ + masks) v, row by row with an online softmax (Milakov & Gimelshein 2018, arXiv:1805.02867) over
  * spans of 512 keys in blocks of 32; nothing n x n is stored. A masked key is skipped, whatever its K and V hold.
- * A row that sees nothing gives zeros. */
+ * A row that sees nothing gives zeros. A key whose score is -infinity is as good as masked; one whose score is NaN or
+ * +infinity makes that row and head NaN, and no other. */
 void atn_attention(atn_backend *be, const atn_attn_args *a);
 
 typedef struct atn_kv_write_args {
