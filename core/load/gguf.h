@@ -1,8 +1,9 @@
 /* GGUF files, versions 2 and 3 (ggml-org/ggml docs/gguf.md): metadata and tensor table, proven against the file's length.
  *
- * gguf_open maps the file and checks all of it before anything is allocated for it: every count, string, offset and extent.
- * Split files (-00001-of-00003.gguf) are opened together. Metadata strings point into the map and die with gguf_close.
- * A file that shrinks while it is mapped gives ATN_IO, never SIGBUS: tensor data is read with pread, not through the map.
+ * gguf_open reads the header (not the tensor data) into memory of its own and checks all of it before anything is
+ * allocated for it: every count, string, offset and extent. Split files (-00001-of-00003.gguf) are opened together, by the
+ * name of the first. Metadata strings point into that memory and die with gguf_close. Nothing is mapped: a file that
+ * shrinks later gives ATN_IO, never SIGBUS.
  * Thread: one owner. */
 #ifndef ATN_GGUF_H
 #define ATN_GGUF_H
@@ -31,7 +32,8 @@ typedef struct gguf_tensor {
     uint32_t file;    /* which split */
 } gguf_tensor;
 
-/* Errors: ATN_IO, ATN_FORMAT (param: the key or tensor; msg: what and the allowed range), ATN_NOMEM. */
+/* Errors: ATN_IO, ATN_FORMAT (param: the key or tensor; msg: what and the allowed range), ATN_UNSUPPORTED (another version
+ * or byte order), ATN_NOMEM. msg begins with the file's name. */
 atn_status gguf_open(const char *path, gguf **out, atn_err *err) ATN_MUST_CHECK;
 /* The same from memory (fuzzing, an embedded model): bytes must outlive it. */
 atn_status gguf_open_memory(const void *bytes, size_t n, gguf **out, atn_err *err) ATN_MUST_CHECK;
