@@ -8,6 +8,7 @@
 
 #include <attnd/model.h>
 #include "core/kv/kv.h"
+#include "core/load/gguf.h"
 
 typedef struct model_scratch model_scratch;
 
@@ -33,6 +34,9 @@ typedef struct model_batch {
     const float *key_log_factor; /* [positions], for every sequence, layer and head, or NULL */
 } model_batch;
 
+/* atn_model_open of a file that is open already, or that lies in memory; g may be closed after. */
+atn_status model_open_gguf(const gguf *g, const atn_model_params *params, atn_backend *be, atn_model **out,
+                           atn_err *err) ATN_MUST_CHECK;
 void model_kv_layers(const atn_model *m, const kv_layer **layers, uint32_t *n_layers); /* owned by the model */
 /* Memory for steps of up to max_rows rows and max_out logits rows. */
 atn_status model_scratch_new(atn_model *m, kv_pool *kv, uint32_t max_rows, uint32_t max_out, model_scratch **out, atn_err *err) ATN_MUST_CHECK;

@@ -1,0 +1,46 @@
+/* llama: Llama 2 and 3 (Touvron et al. 2023, arXiv:2307.09288; Llama 3's rotary factors come as a tensor), Mistral with its
+ * sliding window (Jiang et al. 2023, arXiv:2310.06825), SmolLM. GGUF permutes q and k, so that adjacent pairs rotate. */
+#include "core/model/bind.h"
+#include "core/model/hparams.h"
+#include "core/model/step.h"
+
+static atn_status hparams(const gguf *g, model_hparams *h, atn_err *err)
+{
+    ATN_TRY(hparams_rms(g, "llama", h, err));
+    ATN_TRY(hparams_rope(g, "llama", h, err));
+    h->rope_style = ATN_ROPE_ADJACENT;
+    ATN_TRY(hparams_u32_opt(g, "llama", "attention.sliding_window", 0, INT32_MAX, &h->window, err));
+    return hparams_refuse_above(g, "llama", "expert_count", 0, err);
+}
+
+static atn_status bind(model_binder *b, uint32_t l, model_layer *y)
+{
+    const model_hparams *h = &b->m->h;
+    ATN_TRY(bind_norm(b, l, "attn_norm", h->n_embd, &y->attn_norm));
+    ATN_TRY(bind_attention(b, l, BIND_BIAS_IF_THERE, y));
+    ATN_TRY(bind_norm(b, l, "ffn_norm", h->n_embd, &y->ffn_norm));
+    return bind_gated_ffn(b, l, y);
+}
+
+static void step(const atn_model *m, model_scratch *s)
+{
+    step_embed(m, s, 1.0f);
+    for (uint32_t l = 0; l < m->h.n_layer; l++) {
+        const model_layer *y = &m->layers[l];
+        step_norm(m, s, s->h, s->x, &y->attn_norm);
+        step_linear(m, s, s->q, s->h, &y->q);
+        step_linear(m, s, s->k, s->h, &y->k);
+        step_linear(m, s, s->v, s->h, &y->v);
+        step_rope(m, s, y);
+        step_attend(m, s, l);
+        step_linear(m, s, s->h, s->att, &y->o);
+        step_add(m, s);
+
+        step_norm(m, s, s->h, s->x, &y->ffn_norm);
+        step_gated_ffn(m, s, y, ATN_ACT_SILU);
+        step_add(m, s);
+    }
+    step_logits(m, s);
+}
+
+const model_arch arch_llama = {"llama", hparams, bind, step};
