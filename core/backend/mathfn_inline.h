@@ -31,11 +31,9 @@ static inline double mathfn_exp_reduced(double r, double lo)
     return 1.0 + (r + (lo + (r * r) * q));
 }
 
-/* exp(x) with x held to [-700, 700]; NaN stays NaN; exp(0) = 1. As a float, the held ends are 0 and infinity. */
-static inline double mathfn_exp_core(double x)
+/* exp(x) for x in [-700, 700], or NaN; exp(0) = 1. */
+static inline double mathfn_exp_held(double x)
 {
-    x = x < -700.0 ? -700.0 : x;
-    x = x > 700.0 ? 700.0 : x;
     double shifted = x * MATHFN_INV_LN2 + 0x1.8p52; /* the sum's low bits are the nearest integer */
     double n = shifted - 0x1.8p52;
     double hi = x - n * MATHFN_LN2_HI;
@@ -48,6 +46,15 @@ static inline double mathfn_exp_core(double x)
     double scale;
     memcpy(&scale, &bits, 8);
     return y * scale;
+}
+
+/* exp(x) with x held to [-700, 700]; NaN stays NaN. As a float, the held ends are 0 and infinity. gcc 12 splits this into
+ * branches; a loop that holds x first and then calls mathfn_exp_held is one that it vectorises. */
+static inline double mathfn_exp_core(double x)
+{
+    x = x < -700.0 ? -700.0 : x;
+    x = x > 700.0 ? 700.0 : x;
+    return mathfn_exp_held(x);
 }
 
 /* 1 / (1 + exp(-x)) */

@@ -2,6 +2,7 @@
  * that a compiler can keep in vector registers; sums run in one fixed order. */
 #include "core/sample/logprob.h"
 #include "core/backend/mathfn.h"
+#include "core/backend/mathfn_inline.h"
 
 #include <math.h>
 
@@ -93,19 +94,45 @@ static uint32_t best_of(const float *logits, uint32_t n_vocab, atn_top *top, uin
     return n;
 }
 
+void logprob_weights(const float *logits, uint32_t n, float max, double temperature, double *weight)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const double x = ((double)logits[i] - max) / temperature;
+        weight[i] = x > -700 ? x : -700;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        weight[i] = mathfn_exp_held(weight[i]);
+    }
+}
+
+/* Sum of x[0..n): element i goes to lane i mod 4, then lanes 0+1 and 2+3. */
+static double sum_of(const double *x, uint32_t n)
+{
+    double lane[4] = {0};
+    uint32_t i = 0;
+
+    for (; i + 4 <= n; i += 4) {
+        for (int l = 0; l < 4; l++) {
+            lane[l] += x[i + (uint32_t)l];
+        }
+    }
+    for (; i < n; i++) {
+        lane[i % 4] += x[i];
+    }
+    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
+}
+
 bool logprob_scan(const float *logits, uint32_t n_vocab, logprob_row *row)
 {
-    double sum = 0;
+    double sum = 0, part[LOGPROB_BLOCK];
 
     if (!logprob_argmax(logits, n_vocab, &row->max, &row->argmax)) {
         return false;
     }
     for (uint32_t b = 0; b < n_vocab; b = block_end(b, n_vocab)) {
-        double part = 0;
-        for (uint32_t i = b; i < block_end(b, n_vocab); i++) {
-            part += mathfn_exp_d((double)logits[i] - row->max);
-        }
-        sum += part;
+        const uint32_t n = block_end(b, n_vocab) - b;
+        logprob_weights(logits + b, n, row->max, 1, part);
+        sum += sum_of(part, n);
     }
     row->log_sum = row->max + mathfn_log_d(sum);
     return true;

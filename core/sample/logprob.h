@@ -19,6 +19,8 @@ typedef struct logprob_row {
 bool logprob_argmax(const float *logits, uint32_t n_vocab, float *max, int32_t *argmax);
 /* Fills row. False as above. */
 bool logprob_scan(const float *logits, uint32_t n_vocab, logprob_row *row);
+/* weight[i] = exp((logits[i] - max) / temperature), at least 1e-304. */
+void logprob_weights(const float *logits, uint32_t n, float max, double temperature, double *weight);
 /* Log-probability of one logit of the row. */
 float logprob_of(const logprob_row *row, float logit);
 /* Fills out with id's log-probability and the n_top best, by logit, ties by id; excluded ids are never among them. */

@@ -1,13 +1,12 @@
 /* The sampler: logit bias, penalties, temperature, top-k, typical-p, top-p, min-p, draw.
  *
  * Filters work on a list of candidate ids in the scratch. It starts as all ids in order; a filter that ranks leaves it in
- * rank order, and cuts it. Weights are exp((logit - highest) / temperature), unnormalised; sums over the list go in blocks of
+ * rank order and cuts it; min-p only drops. Weights are exp((logit - highest) / temperature), unnormalised; sums over the list go in blocks of
  * 1,024 entries. The list's order is a function of the logits and parameters alone, and so is the token drawn. */
 #include "core/sample/logprob.h"
 #include "core/sample/penalty.h"
 #include "core/sample/ranking.h"
 #include "core/sample/rng.h"
-#include "core/backend/mathfn.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -249,16 +248,20 @@ static void top_p(candidates *c, const float *x, float share)
     add_up(c);
 }
 
-static void min_p(candidates *c, const float *x, float part)
+static void min_p(candidates *c, float part)
 {
-    rank(c, x);
-    const double least = part * c->s->weight[ranking_at(&c->by_logit, 0)];
-    uint32_t n = 1;
+    double best = 0;
+    uint32_t n = 0;
 
-    while (n < c->n && c->s->weight[ranking_at(&c->by_logit, n)] >= least) {
-        n++;
+    for (uint32_t i = 0; i < c->n; i++) {
+        const double w = c->s->weight[ranking_id(c->s->list[i])];
+        best = w > best ? w : best;
     }
-    cut(c, n);
+    for (uint32_t i = 0; i < c->n; i++) {
+        c->s->list[n] = c->s->list[i];
+        n += c->s->weight[ranking_id(c->s->list[i])] >= part * best;
+    }
+    c->n = n;
     add_up(c);
 }
 
@@ -282,12 +285,7 @@ static int32_t draw(const candidates *c, double u)
             }
         }
     }
-    /* Rounding may leave the target at the very end: then it is the last candidate that has any weight. */
-    uint32_t i = c->n - 1;
-    while (i > 0 && c->s->weight[ranking_id(c->s->list[i])] <= 0) {
-        i--;
-    }
-    return (int32_t)ranking_id(c->s->list[i]);
+    return (int32_t)ranking_id(c->s->list[c->n - 1]); /* rounding left the target at the very end */
 }
 
 static int32_t draw_filtered(const atn_sampler *s, atn_sampler_scratch *scratch, const float *x, float max,
@@ -300,9 +298,13 @@ static int32_t draw_filtered(const atn_sampler *s, atn_sampler_scratch *scratch,
         c.n += x[id] > -INFINITY;
     }
     top_k(&c, x, (uint32_t)s->p.top_k);
-    for (uint32_t i = 0; i < c.n; i++) {
-        const uint32_t id = ranking_id(scratch->list[i]);
-        scratch->weight[id] = mathfn_exp_d(exponent(&c, x, id));
+    if (c.ranked) {
+        for (uint32_t i = 0; i < c.n; i++) {
+            const uint32_t id = ranking_id(scratch->list[i]);
+            logprob_weights(x + id, 1, max, c.temperature, scratch->weight + id);
+        }
+    } else {
+        logprob_weights(x, s->n_vocab, max, c.temperature, scratch->weight);
     }
     add_up(&c);
     if (s->p.typical_p < 1) {
@@ -312,7 +314,7 @@ static int32_t draw_filtered(const atn_sampler *s, atn_sampler_scratch *scratch,
         top_p(&c, x, s->p.top_p);
     }
     if (s->p.min_p > 0) {
-        min_p(&c, x, s->p.min_p);
+        min_p(&c, s->p.min_p);
     }
     return draw(&c, rng_uniform(s->p.seed, s->choice, position));
 }

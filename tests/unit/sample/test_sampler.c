@@ -346,7 +346,7 @@ static int32_t plain_sample(const atn_sample_params *p, const float *x, uint32_t
     for (uint32_t i = 0; i < n; i++) {
         max = x[i] > max ? x[i] : max;
     }
-    if (p->top_k > 0 || p->top_p < 1 || p->min_p > 0) {
+    if (p->top_k > 0 || p->top_p < 1) {
         qsort(c, n, sizeof *c, by_rank);
     }
     if (p->top_k > 0 && (uint32_t)p->top_k < n) {
@@ -366,8 +366,12 @@ static int32_t plain_sample(const atn_sample_params *p, const float *x, uint32_t
     }
     if (p->min_p > 0) {
         uint32_t k = 0;
-        for (total = 0; k < kept && c[k].w >= p->min_p; k++) {
-            total += c[k].w;
+        total = 0;
+        for (uint32_t i = 0; i < kept; i++) {
+            if (c[i].w >= p->min_p) {
+                c[k++] = c[i];
+                total += c[i].w;
+            }
         }
         kept = k;
     }
