@@ -4,6 +4,7 @@
  * one BLAS thread. All other ops are naive's. The library is compared with double arithmetic before it is trusted: old
  * builds miscompute on some CPUs. Results depend on the number of rows, as BLAS picks its kernels by shape. */
 #include "core/backend/blas.h"
+#include "core/backend/cpu.h"
 
 #include <cblas.h>
 #include <math.h>
@@ -11,11 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TILE_FLOATS = 128 * 1024, MAX_TILE_COLS = 512 };
+enum { TILE_FLOATS = 128 * 1024, MAX_TILE_COLS = 512, FEW_ROWS = 8 };
 
 typedef struct blas_state {
     blas_gemm_fn gemm;
-    hostmem tiles; /* [n_threads][tile_floats] */
+    void (*dot)(const float *w, const float *x, size_t stride, uint32_t n, uint32_t n_rows,
+                float *out); /* NULL: naive */
+    hostmem tiles;           /* [n_threads][tile_floats] */
     size_t tile_floats;
 } blas_state;
 
@@ -59,13 +62,33 @@ static void tile_run(void *arg, uint32_t chunk, uint32_t worker)
         rows = (const float *)(const void *)weight_row(w, from);
     } else {
         for (uint32_t o = 0; o < cols; o++) {
-            atn_dequantize(w->dtype, weight_row(w, from + o), tile + (size_t)o * w->n_in, w->n_in);
+            c->be->kern->dequantize(w->dtype, weight_row(w, from + o), tile + (size_t)o * w->n_in, w->n_in);
         }
     }
     st->gemm(a->n, cols, w->n_in, mat_row(a->x, 0), a->x.stride, rows, w->n_in, mat_row(a->dst, 0) + from,
              a->dst.stride);
     if (a->bias) {
         add_bias(a, from, from + cols);
+    }
+}
+
+/* A few rows: one weight row at a time, dequantised into L1 and multiplied there. */
+static void few_rows_run(void *arg, uint32_t chunk, uint32_t worker)
+{
+    const matmul_call *c = arg;
+    const atn_matmul_args *a = c->a;
+    const blas_state *st = c->be->state;
+    const atn_weight *w = a->w;
+    float *room = row_scratch(c->be, worker);
+    const float *bias = a->bias ? mat_row(*a->bias, 0) : NULL;
+    uint32_t end = w->n_out - chunk * c->tile_cols < c->tile_cols ? w->n_out : (chunk + 1) * c->tile_cols;
+    for (uint32_t o = chunk * c->tile_cols; o < end; o++) {
+        float out[FEW_ROWS];
+        c->be->kern->dequantize(w->dtype, weight_row(w, o), room, w->n_in);
+        st->dot(room, mat_row(a->x, 0), a->x.stride, w->n_in, a->n, out);
+        for (uint32_t r = 0; r < a->n; r++) {
+            mat_row(a->dst, r)[o] = bias ? out[r] + bias[o] : out[r];
+        }
     }
 }
 
@@ -83,7 +106,17 @@ static uint32_t tile_cols(const atn_backend *be, const atn_weight *w)
 static void blas_matmul(atn_backend *be, const atn_matmul_args *a)
 {
     assert(a->x.cols == a->w->n_in && a->dst.cols == a->w->n_out);
+    const blas_state *st = be->state;
     if (a->n == 0) {
+        return;
+    }
+    if (a->n <= FEW_ROWS) {
+        if (!st->dot) {
+            naive_matmul(be, a);
+            return;
+        }
+        matmul_call few = {be, a, 32};
+        pool_run(be->pool, few_rows_run, &few, a->w->n_out / few.tile_cols + (a->w->n_out % few.tile_cols != 0));
         return;
     }
     matmul_call c = {be, a, tile_cols(be, a->w)};
@@ -172,6 +205,9 @@ atn_status blas_open_gemm(atn_backend *be, blas_gemm_fn gemm, atn_err *err)
         return atn_fail(err, ATN_NOMEM, NULL, "no memory for a backend");
     }
     st->gemm = gemm;
+#if defined(__x86_64__)
+    st->dot = cpu_detect().avx2 ? blas_dot_avx2 : NULL;
+#endif
     be->state = st;
     ATN_TRY(self_check(gemm, err));
     be->caps.numerics = "openblas-1";

@@ -11,4 +11,7 @@ typedef void (*blas_gemm_fn)(uint32_t n, uint32_t n_out, uint32_t n_in, const fl
 /* The body of blas_ops.open: ATN_UNSUPPORTED when gemm differs from double arithmetic on any of the checked shapes. */
 atn_status blas_open_gemm(atn_backend *be, blas_gemm_fn gemm, atn_err *err) ATN_MUST_CHECK;
 
+/* out[r] = dot(w[n], row r of x); core/backend/dot_avx2.c, only where cpu_detect() found AVX2 and FMA. */
+void blas_dot_avx2(const float *w, const float *x, size_t stride, uint32_t n, uint32_t n_rows, float *out);
+
 #endif

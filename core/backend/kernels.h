@@ -6,8 +6,7 @@
 #ifndef ATN_KERNELS_H
 #define ATN_KERNELS_H
 
-#include <stdint.h>
-#include <stddef.h>
+#include <attnd/tensor.h>
 
 typedef struct kernels {
     const char *isa;
@@ -22,12 +21,17 @@ typedef struct kernels {
     /* dst[i] = act(a[i]) * (b ? b[i] : 1); dst may be a or b. */
     void (*silu)(float *dst, const float *a, const float *b, uint32_t n);
     void (*gelu_tanh)(float *dst, const float *a, const float *b, uint32_t n);
+    /* atn_dequantize, perhaps faster: the same floats. */
+    void (*dequantize)(atn_dtype t, const void *src, float *dst, size_t n);
     /* The exact floats of n half floats. */
     void (*f16_row)(const uint16_t *src, float *dst, uint32_t n);
 } kernels;
 
 extern const kernels kernels_generic;
 extern const kernels kernels_avx2; /* only where cpu_detect says avx2 */
+
+/* core/backend/dequant_avx2.c */
+void dequantize_avx2(atn_dtype t, const void *src, float *dst, size_t n);
 
 /* The best body for this CPU. */
 const kernels *kernels_pick(void);

@@ -1,6 +1,7 @@
 /* The kernels for any CPU that the build targets, and the choice between the compiled bodies. */
-#define KERNELS_TABLE kernels_generic
-#define KERNELS_ISA   "generic"
+#define KERNELS_TABLE      kernels_generic
+#define KERNELS_ISA        "generic"
+#define KERNELS_DEQUANTIZE atn_dequantize
 #include "core/backend/kernels_body.h"
 #include "core/backend/cpu.h"
 

@@ -23,7 +23,7 @@ static void matmul_chunk(void *arg, uint32_t chunk, uint32_t worker)
     const float *bias = a->bias ? mat_row(*a->bias, 0) : NULL;
     uint32_t end = w->n_out - chunk * c->cols_a_chunk < c->cols_a_chunk ? w->n_out : (chunk + 1) * c->cols_a_chunk;
     for (uint32_t o = chunk * c->cols_a_chunk; o < end; o++) {
-        atn_dequantize(w->dtype, weight_row(w, o), row, w->n_in);
+        c->be->kern->dequantize(w->dtype, weight_row(w, o), row, w->n_in);
         for (uint32_t r0 = 0; r0 < a->n; r0 += ROWS) {
             double out[ROWS];
             uint32_t n = a->n - r0 < ROWS ? a->n - r0 : ROWS;
@@ -46,10 +46,9 @@ void naive_matmul(atn_backend *be, const atn_matmul_args *a)
 
 void naive_embed(atn_backend *be, atn_mat dst, const atn_weight *w, const int32_t *ids, uint32_t n, float scale)
 {
-    (void)be;
     for (uint32_t r = 0; r < n; r++) {
         float *row = mat_row(dst, r);
-        atn_dequantize(w->dtype, weight_row(w, (size_t)ids[r]), row, w->n_in);
+        be->kern->dequantize(w->dtype, weight_row(w, (size_t)ids[r]), row, w->n_in);
         for (uint32_t i = 0; i < w->n_in; i++) {
             row[i] *= scale;
         }
