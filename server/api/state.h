@@ -15,6 +15,8 @@ struct api {
     sessions *sessions;
     turn *turns; /* those that have not been freed */
     size_t n_active;
+    unsigned depth; /* of entries from outside, see api_enter */
+    bool closed_turns; /* some turn waits to be freed */
     bool draining;
     health_watch watch;
     mono_time opened;
@@ -24,6 +26,10 @@ struct api {
     void *metrics_arg;
 };
 
+/* Around everything that may run turns. Answering one exchange may close another, or end a turn that a caller still
+ * holds: turns are therefore freed only when the outermost entry is left. */
+void api_enter(api *a);
+void api_leave(api *a);
 /* ATN_UNAVAILABLE while the engine starts or the server drains. */
 atn_status api_accepting(const api *a, atn_err *err) ATN_MUST_CHECK;
 /* A complete answer of status, JSON, with the header about ignored members when there are any. A failed body: 500. */

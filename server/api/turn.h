@@ -75,6 +75,7 @@ typedef struct turn_spec {
     gen_params params;
     turn_prompt *prompts; /* malloc'ed, [n_prompts], n_prompts >= 1; more than one only without a session */
     uint32_t n_prompts;
+    const char *prompt_name, *limit_name; /* the body's words for them ("inputs", "max_new_tokens"), for errors; or NULL */
     session_ref session;
     bool append;          /* the prompt is added to the session's tokens; else it is the whole conversation */
     bool stream;          /* server-sent events */
@@ -97,11 +98,12 @@ struct turn {
     mono_time started;
     /* The turn's own. */
     const turn_render *render;
+    const char *prompt_name, *limit_name;
     session_ref ref;
     session_seat seat;
     turn *prev, *next;    /* in the api's list */
     mono_time last_write;
-    unsigned ignored, busy;
+    unsigned ignored;
     bool append, include_stop, running, begun, ended, broken;
 };
 
@@ -129,8 +131,9 @@ const atn_sampled *turn_prompt_logprobs(const turn *t, uint32_t i);
  * must be empty or cleared. */
 void turn_token_text(const turn *t, int32_t id, buf *out);
 
-/* For api.c. */
+/* For api.c. A closed turn is freed when the outermost api_leave finds it, so that no caller up the stack loses it. */
 void turn_pump(turn *t);
 void turn_tick(turn *t, mono_time now);
+void turn_free(turn *t);
 
 #endif

@@ -1,0 +1,68 @@
+/* The one table of routes: who may call what, how large a body may be, and the shape of its errors. What is not here does
+ * not exist. */
+#include "server/api/api.h"
+#include "server/api/handlers.h"
+#include <string.h>
+
+enum { SMALL_BODY = 64 * 1024 };
+
+static const api_route routes[] = {
+    {"POST", "/generate", RIGHT_INFER, true, 0, handle_generate},
+    {"POST", "/generate_stream", RIGHT_INFER, true, 0, handle_generate_stream},
+    {"POST", "/", RIGHT_INFER, true, 0, handle_compat_generate},
+    {"POST", "/tokenize", RIGHT_INFER, true, 0, handle_tokenize},
+    {"POST", "/detokenize", RIGHT_INFER, false, 0, handle_detokenize},
+    {"GET", "/v1/sessions", RIGHT_INFER, false, 0, handle_sessions_list},
+    {"POST", "/v1/sessions", RIGHT_INFER, false, SMALL_BODY, handle_sessions_create},
+    {"GET", "/v1/sessions/{id}", RIGHT_INFER, false, 0, handle_session_show},
+    {"DELETE", "/v1/sessions/{id}", RIGHT_INFER, false, 0, handle_session_delete},
+};
+
+static bool path_matches(const char *pattern, const char *path)
+{
+    const char *open = strchr(pattern, '{');
+    if (open == NULL) {
+        return strcmp(pattern, path) == 0;
+    }
+    size_t fixed = (size_t)(open - pattern);
+    if (strncmp(pattern, path, fixed) != 0 || path[fixed] == '\0') {
+        return false;
+    }
+    return strstr(open, "...}") != NULL || strchr(path + fixed, '/') == NULL;
+}
+
+static bool method_matches(const char *have, const char *asked)
+{
+    return strcmp(have, asked) == 0 || (strcmp(have, "GET") == 0 && strcmp(asked, "HEAD") == 0);
+}
+
+static unsigned method_bit(const char *method)
+{
+    return strcmp(method, "GET") == 0 ? 1u : strcmp(method, "POST") == 0 ? 2u : 4u;
+}
+
+const api_route *api_find_route(const char *method, const char *path, const char **allow)
+{
+    static const char *const allowed[8] = {
+        "",       "GET, HEAD",         "POST",         "GET, HEAD, POST",
+        "DELETE", "GET, HEAD, DELETE", "POST, DELETE", "GET, HEAD, POST, DELETE",
+    };
+    unsigned methods = 0;
+    *allow = "";
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+        if (!path_matches(routes[i].path, path)) {
+            continue;
+        }
+        if (method_matches(routes[i].method, method)) {
+            return &routes[i];
+        }
+        methods |= method_bit(routes[i].method);
+    }
+    *allow = allowed[methods];
+    return NULL;
+}
+
+const api_route *api_route_at(size_t i)
+{
+    return i < sizeof routes / sizeof routes[0] ? &routes[i] : NULL;
+}
