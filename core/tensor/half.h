@@ -8,14 +8,14 @@
 
 static inline float half_f16_to_f32(uint16_t h)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
-    uint32_t mag = h & 0x7fffu;
-    float tiny = (float)(int32_t)mag * 0x1p-24f; /* zero and subnormal: exact in float */
+    int32_t mag = h & 0x7fff;
+    float tiny = (float)mag * 0x1p-24f; /* zero and subnormal: exact in float */
     uint32_t bits;
     memcpy(&bits, &tiny, 4);
-    bits = mag >= 0x0400u ? (mag + 0x1c000u) << 13 : bits;               /* normal: another exponent bias */
-    bits = mag >= 0x7c00u ? 0x7f800000u | ((mag & 0x3ffu) << 13) : bits; /* infinity and NaN */
-    bits |= sign;
+    uint32_t normal = (uint32_t)((0x3ff - mag) >> 31);   /* all ones from 0x400 on: another exponent bias */
+    uint32_t special = (uint32_t)((0x7bff - mag) >> 31); /* all ones from 0x7c00 on: infinity and NaN */
+    bits = (bits & ~normal) | ((uint32_t)(mag + 0x1c000) << 13 & normal) | (special & 0x7f800000u);
+    bits |= (uint32_t)(h & 0x8000u) << 16;
     float f;
     memcpy(&f, &bits, 4);
     return f;
