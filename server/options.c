@@ -174,16 +174,16 @@ static bool parse_switch(const char *text, bool *out)
 static bool is_choice(const char *choices, const char *text)
 {
     size_t n = strlen(text);
-    for (const char *p = choices; n > 0; p++) {
-        if (strncmp(p, text, n) == 0 && (p[n] == '|' || p[n] == '\0')) {
+    for (const char *p = choices;; p++) {
+        size_t len = strcspn(p, "|");
+        if (len == n && memcmp(p, text, n) == 0) {
             return true;
         }
-        p = strchr(p, '|');
-        if (p == NULL) {
-            break;
+        p += len;
+        if (*p == '\0') {
+            return false;
         }
     }
-    return false;
 }
 
 static atn_status add_entries(char ***list, size_t *n, const option *opt, const char *text, atn_err *err)
