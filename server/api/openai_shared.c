@@ -1,0 +1,182 @@
+/* Reading and framing that the two OpenAI doors share. */
+#include "server/api/openai_shared.h"
+
+#include "server/api/models.h"
+#include "server/api/state.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static atn_status read_stream(fields *f, turn_spec *spec, openai_call *call, atn_err *err)
+{
+    json_t *options = NULL;
+    ATN_TRY(fields_bool(f, "stream", &spec->stream, err));
+    ATN_TRY(fields_object(f, "stream_options", &options, err));
+    if (options == NULL) {
+        return ATN_OK;
+    }
+    if (!spec->stream) {
+        return atn_fail(err, ATN_INVALID, "stream_options", "stream_options is only allowed with stream: true");
+    }
+    fields o;
+    fields_open(&o, options);
+    ATN_TRY(fields_bool(&o, "include_usage", &call->include_usage, err));
+    spec->ignored += fields_close(&o);
+    return ATN_OK;
+}
+
+static atn_status read_model(const api *a, fields *f, atn_err *err)
+{
+    const char *name = NULL;
+    size_t n = 0;
+    ATN_TRY(fields_string(f, "model", a->set.max_body, &name, &n, err));
+    if (name != NULL && a->set.strict_model && strcmp(name, a->set.model_id) != 0) {
+        return atn_fail(err, ATN_NOT_FOUND, "model", "no such model here");
+    }
+    return ATN_OK;
+}
+
+atn_status openai_read(api *a, exchange *x, fields *f, const char *id_prefix, turn_spec *spec, openai_call *call,
+                       atn_err *err)
+{
+    ATN_TRY(read_model(a, f, err));
+    ATN_TRY(read_stream(f, spec, call, err));
+    int64_t n = 1;
+    ATN_TRY(fields_int(f, "n", 1, ATN_MAX_CHOICES, &n, NULL, err));
+    spec->params.n_choices = (uint32_t)n;
+    ATN_TRY(fields_bool(f, "return_token_ids", &call->token_ids, err));
+    ATN_TRY(params_read_stop(f, "stop", &spec->params, err));
+    ATN_TRY(params_read_sampling(f, atn_vocab_size(a->tok), &spec->params, err));
+    ATN_TRY(turn_spec_read_session(x, f, spec, err));
+    (void)fields_get(f, "user"); /* a label for OpenAI's own abuse reports */
+
+    atn_backend_caps caps;
+    atn_backend_get_caps(atn_model_backend(a->set.model), &caps);
+    call->fingerprint = caps.numerics;
+    call->model = a->set.model_id;
+    call->created = (int64_t)time(NULL);
+    snprintf(call->id, sizeof call->id, "%s-%s", id_prefix, x->request_id);
+    return ATN_OK;
+}
+
+atn_status openai_check_logprobs(const api *a, const turn_spec *spec, const char *param, atn_err *err)
+{
+    if (spec->stream) {
+        return ATN_OK;
+    }
+    const gen_params *p = &spec->params;
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < spec->n_prompts; i++) {
+        uint64_t answer = p->has_max_new ? p->max_new_tokens : a->set.default_max_tokens;
+        if (!p->has_max_new && answer == 0) {
+            answer = a->info.context;
+        }
+        answer = answer < a->info.context ? answer : a->info.context;
+        tokens += answer + (p->prompt_logprobs ? spec->prompts[i].n : 0);
+    }
+    uint64_t entries = tokens * p->n_choices * (p->sample.n_top + 1u);
+    if (entries > OPENAI_MAX_LOGPROB_ENTRIES) {
+        return atn_fail(err, ATN_INVALID, param,
+                        "up to %" PRIu64 " log-probabilities in one answer, the limit is %d: ask for fewer, or stream",
+                        entries, OPENAI_MAX_LOGPROB_ENTRIES);
+    }
+    return ATN_OK;
+}
+
+void openai_handle(api *a, exchange *x, const turn_render *render, void *user,
+                   atn_status (*read)(api *a, exchange *x, fields *f, turn_spec *spec, atn_err *err))
+{
+    atn_err err;
+    json_t *root = NULL;
+    turn_spec spec = {.render = render, .user = user};
+    params_init(&spec.params);
+    atn_status s = user != NULL ? api_accepting(a, &err) : atn_fail(&err, ATN_NOMEM, NULL, "no memory for the request");
+    if (s == ATN_OK) {
+        s = body_parse(x, &root, &err);
+    }
+    if (s == ATN_OK) {
+        fields f;
+        fields_open(&f, root);
+        s = read(a, x, &f, &spec, &err);
+        spec.ignored += fields_close(&f);
+    }
+    json_decref(root);
+    if (s == ATN_OK) {
+        turn_start(a, x, &spec);
+        return;
+    }
+    turn_spec_free(&spec);
+    if (err.code == ATN_NOT_FOUND && strcmp(err.param, "model") == 0) {
+        models_reply_unknown(x);
+    } else {
+        api_fail(x, &err);
+    }
+}
+
+void openai_put_open(buf *b, const openai_call *call, const char *object)
+{
+    buf_puts(b, "{\"id\":");
+    put_cstring(b, call->id);
+    buf_printf(b, ",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":", object, call->created);
+    put_cstring(b, call->model);
+    buf_puts(b, ",\"system_fingerprint\":");
+    put_cstring(b, call->fingerprint);
+    buf_puts(b, ",\"choices\":[");
+}
+
+void openai_put_event(buf *b, const openai_call *call, const char *object)
+{
+    buf_puts(b, "data: ");
+    openai_put_open(b, call, object);
+}
+
+void openai_put_event_end(buf *b, const openai_call *call)
+{
+    buf_puts(b, call->include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
+}
+
+void openai_put_usage(buf *b, const atn_usage *u)
+{
+    buf_printf(b,
+               "],\"usage\":{\"prompt_tokens\":%" PRIu32 ",\"completion_tokens\":%" PRIu32 ",\"total_tokens\":%" PRIu64
+               ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu32 "}}",
+               u->prompt_tokens, u->generated_tokens, (uint64_t)u->prompt_tokens + u->generated_tokens,
+               u->cached_tokens);
+}
+
+void openai_put_finish(buf *b, atn_finish f)
+{
+    if (f == ATN_FINISH_NONE) {
+        buf_puts(b, "null");
+    } else {
+        buf_puts(b, f == ATN_FINISH_LENGTH ? "\"length\"" : "\"stop\"");
+    }
+}
+
+void openai_put_ids(buf *b, const int32_t *ids, size_t n)
+{
+    buf_puts(b, "[");
+    for (size_t i = 0; i < n; i++) {
+        buf_printf(b, i > 0 ? ",%" PRId32 : "%" PRId32, ids[i]);
+    }
+    buf_puts(b, "]");
+}
+
+void openai_write_end(turn *t, const openai_call *call, const char *object)
+{
+    buf b;
+    buf_init(&b, OPENAI_ANSWER_MAX);
+    if (call->include_usage) {
+        atn_usage u = turn_usage(t);
+        openai_put_event(&b, call, object);
+        openai_put_usage(&b, &u);
+        buf_puts(&b, "}\n\n");
+        turn_write(t, &b);
+        buf_clear(&b);
+    }
+    buf_puts(&b, "data: [DONE]\n\n");
+    turn_write(t, &b);
+    buf_free(&b);
+}

@@ -1,0 +1,53 @@
+/* What /v1/completions and /v1/chat/completions have in common: the members of the request that mean the same in both,
+ * and the frame around an answer. Shapes: openai-python src/openai/types/{completion,chat/chat_completion*}.py.
+ * Thread: the loop thread. */
+#ifndef ATTND_OPENAI_SHARED_H
+#define ATTND_OPENAI_SHARED_H
+
+#include "server/api/turn.h"
+
+enum {
+    COMPLETION_MAX_LOGPROBS = 5,
+    /* Log-probabilities in an answer that is sent whole: answers * tokens * (1 + alternatives). A stream has no such limit,
+     * since it keeps nothing. */
+    OPENAI_MAX_LOGPROB_ENTRIES = 1 << 18,
+    OPENAI_ANSWER_MAX = 64 << 20, /* bytes of an answer that is sent whole, or of one event */
+};
+
+/* The part of a renderer's state that both doors have. */
+typedef struct openai_call {
+    char id[160];            /* "cmpl-..." */
+    int64_t created;         /* unix seconds, the same on every chunk */
+    const char *model;       /* the server's name for it */
+    const char *fingerprint; /* numerics id of the backend: equal ones give equal answers to equal requests */
+    bool include_usage;      /* a stream ends with a chunk of its usage */
+    bool token_ids;          /* return_token_ids: vLLM's token_ids and prompt_token_ids */
+} openai_call;
+
+/* Reads model, n, stream, stream_options, return_token_ids, stop, deadline_ms, the session's members and the sampling
+ * parameters into spec and call. ATN_NOT_FOUND with param "model" under strict_model. */
+atn_status openai_read(api *a, exchange *x, fields *f, const char *id_prefix, turn_spec *spec, openai_call *call,
+                       atn_err *err) ATN_MUST_CHECK;
+/* ATN_INVALID naming param when an answer that is sent whole would hold too many log-probabilities. */
+atn_status openai_check_logprobs(const api *a, const turn_spec *spec, const char *param, atn_err *err) ATN_MUST_CHECK;
+/* The whole way of a request: parses the body, lets `read` fill the spec, and starts the turn or answers with what is wrong.
+ * user (NULL: no memory) is the renderer's state, freed by render->free. */
+void openai_handle(api *a, exchange *x, const turn_render *render, void *user,
+                   atn_status (*read)(api *a, exchange *x, fields *f, turn_spec *spec, atn_err *err));
+
+/* {"id":...,"choices":[ */
+void openai_put_open(buf *b, const openai_call *call, const char *object);
+/* The same as the beginning of an event. */
+void openai_put_event(buf *b, const openai_call *call, const char *object);
+/* The end of a chunk and of its event. */
+void openai_put_event_end(buf *b, const openai_call *call);
+/* ],"usage":{...} */
+void openai_put_usage(buf *b, const atn_usage *u);
+/* "stop", "length" or null, as JSON. */
+void openai_put_finish(buf *b, atn_finish f);
+/* [1,2,3] */
+void openai_put_ids(buf *b, const int32_t *ids, size_t n);
+/* What a stream ends with: the usage, if it was asked for, and [DONE]. */
+void openai_write_end(turn *t, const openai_call *call, const char *object);
+
+#endif
