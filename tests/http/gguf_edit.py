@@ -1,0 +1,56 @@
+"""Copies a GGUF file (v3, little endian) with string metadata added: a tiny model with any chat template.
+Format: ggml-org/ggml docs/gguf.md."""
+
+import struct
+
+STRING, ARRAY = 8, 9
+SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+
+
+def _skip(data, at, kind):
+    if kind == STRING:
+        return at + 8 + struct.unpack_from("<Q", data, at)[0]
+    if kind == ARRAY:
+        inner, n = struct.unpack_from("<IQ", data, at)
+        at += 12
+        if inner in SIZES:
+            return at + n * SIZES[inner]
+        for _ in range(n):
+            at = _skip(data, at, inner)
+        return at
+    return at + SIZES[kind]
+
+
+def _string(text):
+    raw = text.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def add_strings(source, target, values):
+    """Writes target: source with the keys of `values` (which it must not have yet) as string metadata."""
+    with open(source, "rb") as f:
+        data = f.read()
+    magic, version, n_tensors, n_kv = struct.unpack_from("<4sIQQ", data, 0)
+    if (magic, version) != (b"GGUF", 3):
+        raise ValueError("not a GGUF v3 file")
+    at, align = 24, 32
+    for _ in range(n_kv):
+        n = struct.unpack_from("<Q", data, at)[0]
+        key = data[at + 8 : at + 8 + n].decode()
+        at += 8 + n
+        kind = struct.unpack_from("<I", data, at)[0]
+        if key == "general.alignment":
+            align = struct.unpack_from("<I", data, at + 4)[0]
+        if key in values:
+            raise ValueError(f"{key} is there already")
+        at = _skip(data, at + 4, kind)
+    end_of_kv = at
+    for _ in range(n_tensors):
+        at += 8 + struct.unpack_from("<Q", data, at)[0]
+        at += 4 + 8 * struct.unpack_from("<I", data, at)[0] + 4 + 8
+    tensors = -(-at // align) * align
+    added = b"".join(_string(k) + struct.pack("<I", STRING) + _string(v) for k, v in values.items())
+    head = struct.pack("<4sIQQ", magic, version, n_tensors, n_kv + len(values)) + data[24:end_of_kv] + added + data[end_of_kv:at]
+    head += b"\0" * (-len(head) % align)
+    with open(target, "wb") as f:
+        f.write(head + data[tensors:])
