@@ -1,8 +1,6 @@
 /* The probes and the scrape. /livez says whether a restart would help: 200 unless the engine has work and makes no step.
  * /readyz and /health say whether to send requests: 503 while the model loads or the server drains. None of them waits for
  * the engine. */
-#include "server/api/health.h"
-
 #include "server/api/handlers.h"
 #include "server/api/metrics_render.h"
 #include "server/api/state.h"
@@ -10,19 +8,6 @@
 #include <string.h>
 
 enum { METRICS_MAX = 1 << 20 };
-
-void health_watch_feed(health_watch *w, uint64_t steps, bool busy, mono_time now)
-{
-    if (!busy || steps != w->steps) {
-        w->moved = now;
-    }
-    w->steps = steps;
-}
-
-bool health_stalled(const health_watch *w, uint64_t steps, bool busy, mono_time now)
-{
-    return busy && steps == w->steps && mono_since_us(w->moved, now) > (uint64_t)HEALTH_STALL_S * 1000000;
-}
 
 void health_tick(api *a, mono_time now)
 {

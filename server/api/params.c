@@ -160,7 +160,7 @@ atn_status params_read_stop(fields *f, const char *name, gen_params *p, atn_err 
 
 atn_status params_read_max_new(fields *f, const char *name, gen_params *p, atn_err *err)
 {
-    int64_t n = 0;
+    int64_t n = p->max_new_tokens;
     ATN_TRY(fields_int(f, name, 0, INT32_MAX, &n, &p->has_max_new, err));
     p->max_new_tokens = (uint32_t)n;
     return ATN_OK;

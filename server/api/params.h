@@ -36,7 +36,7 @@ void params_free(gen_params *p); /* NULL members are fine */
 atn_status params_read_sampling(fields *f, uint32_t n_vocab, gen_params *p, atn_err *err) ATN_MUST_CHECK;
 /* A string or an array of strings under `name`: 1 .. ATN_MAX_STOP_BYTES bytes each, at most ATN_MAX_STOPS. */
 atn_status params_read_stop(fields *f, const char *name, gen_params *p, atn_err *err) ATN_MUST_CHECK;
-/* The token limit under `name`, 0 (prompt only) .. 2^31-1. */
+/* The token limit under `name`, 0 (prompt only) .. 2^31-1; absent: what p has stays. */
 atn_status params_read_max_new(fields *f, const char *name, gen_params *p, atn_err *err) ATN_MUST_CHECK;
 
 /* Which session a request means, and in whose domain it runs: header x-session-id or X-Conversation-Id, members

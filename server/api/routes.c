@@ -12,10 +12,22 @@ static const api_route routes[] = {
     {"POST", "/", RIGHT_INFER, true, 0, handle_compat_generate},
     {"POST", "/tokenize", RIGHT_INFER, true, 0, handle_tokenize},
     {"POST", "/detokenize", RIGHT_INFER, false, 0, handle_detokenize},
+    {"POST", "/v1/completions", RIGHT_INFER, false, 0, handle_completions},
+    {"POST", "/v1/chat/completions", RIGHT_INFER, false, 0, handle_chat_completions},
+    {"POST", "/apply-template", RIGHT_INFER, false, 0, handle_apply_template},
+    {"POST", "/chat_tokenize", RIGHT_INFER, true, 0, handle_chat_tokenize},
+    {"GET", "/v1/models", RIGHT_INFER, false, 0, handle_models_list},
+    {"GET", "/v1/models/{id...}", RIGHT_INFER, false, 0, handle_model_show},
+    {"GET", "/info", RIGHT_INFER, false, 0, handle_info},
     {"GET", "/v1/sessions", RIGHT_INFER, false, 0, handle_sessions_list},
     {"POST", "/v1/sessions", RIGHT_INFER, false, SMALL_BODY, handle_sessions_create},
     {"GET", "/v1/sessions/{id}", RIGHT_INFER, false, 0, handle_session_show},
     {"DELETE", "/v1/sessions/{id}", RIGHT_INFER, false, 0, handle_session_delete},
+    {"GET", "/", 0, false, 0, handle_hello},
+    {"GET", "/livez", 0, false, 0, handle_livez},
+    {"GET", "/readyz", 0, false, 0, handle_readyz},
+    {"GET", "/health", 0, false, 0, handle_readyz},
+    {"GET", "/metrics", RIGHT_ADMIN, false, 0, handle_metrics},
 };
 
 static bool path_matches(const char *pattern, const char *path)

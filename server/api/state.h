@@ -3,7 +3,7 @@
 #define ATTND_API_STATE_H
 
 #include "server/api/api.h"
-#include "server/api/health.h"
+#include "server/api/health_watch.h"
 #include "server/api/turn.h"
 #include "server/session/session.h"
 

@@ -1,5 +1,5 @@
 /* The watch over the engine's steps: when is an engine stalled, and when does it only look like it. */
-#include "server/api/health.h"
+#include "server/api/health_watch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

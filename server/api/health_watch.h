@@ -1,7 +1,7 @@
 /* Does the engine still move? Fed on every tick, so that a probe that comes rarely learns what happened in between.
  * Thread: the loop thread. */
-#ifndef ATTND_HEALTH_H
-#define ATTND_HEALTH_H
+#ifndef ATTND_HEALTH_WATCH_H
+#define ATTND_HEALTH_WATCH_H
 
 #include "core/base/clock.h"
 #include <stdbool.h>
