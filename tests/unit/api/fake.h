@@ -39,8 +39,11 @@ atn_backend *atn_model_backend(const atn_model *m)
 void atn_model_get_info(const atn_model *m, atn_model_info *out)
 {
     (void)m;
-    *out = (atn_model_info){
-        .name = "fake", .architecture = "fake", .n_vocab = FAKE_VOCAB, .context = FAKE_CONTEXT, .context_train = FAKE_CONTEXT};
+    *out = (atn_model_info){.name = "fake",
+                            .architecture = "fake",
+                            .n_vocab = FAKE_VOCAB,
+                            .context = FAKE_CONTEXT,
+                            .context_train = FAKE_CONTEXT};
 }
 uint32_t atn_vocab_size(const atn_tokenizer *t)
 {
@@ -101,8 +104,8 @@ const char *atn_chat_family(const atn_tokenizer *t)
     (void)t;
     return "plain";
 }
-atn_status atn_chat_render(const atn_tokenizer *t, const atn_chat_message *msgs, size_t n_msgs, bool add_generation_prompt,
-                           atn_segment **segs, size_t *n_segs, atn_err *err)
+atn_status atn_chat_render(const atn_tokenizer *t, const atn_chat_message *msgs, size_t n_msgs,
+                           bool add_generation_prompt, atn_segment **segs, size_t *n_segs, atn_err *err)
 {
     (void)t, (void)msgs, (void)n_msgs, (void)add_generation_prompt, (void)segs, (void)n_segs;
     return atn_fail(err, ATN_UNSUPPORTED, NULL, "not here");
@@ -154,7 +157,6 @@ atn_status atn_detokenize(const atn_tokenizer *t, const int32_t *ids, size_t n_i
         const char *bytes = atn_token_bytes(t, ids[i], with_control, &m);
         buf_add(&b, bytes, m);
     }
-    buf_puts(&b, "");
     *text = buf_take(&b, n);
     return *text != NULL ? ATN_OK : atn_fail(err, ATN_NOMEM, NULL, "no memory");
 }
@@ -175,13 +177,14 @@ struct atn_engine {
     uint32_t n_streams;
     uint64_t dropped[64];
     uint32_t n_dropped;
-    atn_status refuse; /* what the next submit says */
+    atn_status refuse; /* what submit says from stream number refuse_from on */
+    uint32_t refuse_from;
 };
 
 atn_status atn_engine_submit(atn_engine *e, const atn_request *r, atn_stream **out, atn_err *err)
 {
     *out = NULL;
-    if (e->refuse != ATN_OK) {
+    if (e->refuse != ATN_OK && e->n_streams >= e->refuse_from) {
         return atn_fail(err, e->refuse, NULL, "refused by the test");
     }
     assert_true(e->n_streams < FAKE_STREAMS);
@@ -364,11 +367,13 @@ static inline void fake_token(atn_stream *s, int32_t id, uint32_t hold)
 /* Ends the only choice with a token. */
 static inline void fake_last(atn_stream *s, int32_t id, atn_finish finish)
 {
-    fake_event(s, (atn_event){.has_token = true,
-                              .token = {.id = id},
-                              .finish = finish,
-                              .last = true,
-                              .usage = {.prompt_tokens = s->n_tokens, .cached_tokens = 3, .generated_tokens = s->n_events + 1}});
+    fake_event(
+        s,
+        (atn_event){.has_token = true,
+                    .token = {.id = id},
+                    .finish = finish,
+                    .last = true,
+                    .usage = {.prompt_tokens = s->n_tokens, .cached_tokens = 3, .generated_tokens = s->n_events + 1}});
 }
 static inline void fake_text(atn_stream *s, const char *text)
 {

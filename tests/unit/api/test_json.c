@@ -97,10 +97,11 @@ static void test_getters(void **state)
     (void)state;
     json_t *root;
     atn_err err;
-    assert_int_equal(parse("{\"i\":5,\"f\":1.5,\"b\":true,\"s\":\"hey\",\"n\":null,\"tiny\":1e-320,\"big\":9223372036854775807,"
-                           "\"x\":1,\"y\":2}",
-                           &root, &err),
-                     ATN_OK);
+    assert_int_equal(
+        parse("{\"i\":5,\"f\":1.5,\"b\":true,\"s\":\"hey\",\"n\":null,\"tiny\":1e-320,\"big\":9223372036854775807,"
+              "\"x\":1,\"y\":2}",
+              &root, &err),
+        ATN_OK);
     fields f;
     fields_open(&f, root);
     int64_t i = -7;
@@ -150,9 +151,15 @@ static void test_token_ids(void **state)
         const char *text;
         atn_status st;
     } cases[] = {
-        {"{\"t\":[0,9]}", ATN_OK},          {"{\"t\":[]}", ATN_OK},         {"{\"t\":[10]}", ATN_INVALID},
-        {"{\"t\":[-1]}", ATN_INVALID},      {"{\"t\":[1.5]}", ATN_INVALID}, {"{\"t\":[\"1\"]}", ATN_INVALID},
-        {"{\"t\":[4294967296]}", ATN_INVALID}, {"{\"t\":[[1]]}", ATN_INVALID}, {"{\"t\":[1,2,3,4]}", ATN_INVALID},
+        {"{\"t\":[0,9]}", ATN_OK},
+        {"{\"t\":[]}", ATN_OK},
+        {"{\"t\":[10]}", ATN_INVALID},
+        {"{\"t\":[-1]}", ATN_INVALID},
+        {"{\"t\":[1.5]}", ATN_INVALID},
+        {"{\"t\":[\"1\"]}", ATN_INVALID},
+        {"{\"t\":[4294967296]}", ATN_INVALID},
+        {"{\"t\":[[1]]}", ATN_INVALID},
+        {"{\"t\":[1,2,3,4]}", ATN_INVALID},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         json_t *root;
@@ -205,8 +212,8 @@ static void test_writing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),  cmocka_unit_test(test_no_echo),   cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_getters),  cmocka_unit_test(test_token_ids), cmocka_unit_test(test_writing),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_no_echo),   cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_getters), cmocka_unit_test(test_token_ids), cmocka_unit_test(test_writing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

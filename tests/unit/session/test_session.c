@@ -73,7 +73,8 @@ static bool enter(sessions *t, session *s, person *p, char name)
 {
     atn_err err;
     bool go;
-    *p = (person){.seat = {.on_go = on_go, .on_gone = on_gone}, .table = t, .name = name, .leaves_at_once = p->leaves_at_once};
+    *p = (person){
+        .seat = {.on_go = on_go, .on_gone = on_gone}, .table = t, .name = name, .leaves_at_once = p->leaves_at_once};
     assert_int_equal(session_enter(t, s, &p->seat, &go, &err), ATN_OK);
     return go;
 }
