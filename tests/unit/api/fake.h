@@ -45,6 +45,15 @@ void atn_model_get_info(const atn_model *m, atn_model_info *out)
                             .context = FAKE_CONTEXT,
                             .context_train = FAKE_CONTEXT};
 }
+void atn_backend_get_caps(const atn_backend *be, atn_backend_caps *out)
+{
+    (void)be;
+    *out = (atn_backend_caps){.name = "fake", .numerics = "fake-1", .detail = "none", .n_threads = 1};
+}
+const char *atn_backend_list(size_t i)
+{
+    return i == 0 ? "fake" : NULL;
+}
 uint32_t atn_vocab_size(const atn_tokenizer *t)
 {
     (void)t;
@@ -104,11 +113,21 @@ const char *atn_chat_family(const atn_tokenizer *t)
     (void)t;
     return "plain";
 }
+/* Every message is its role and its content, no more. */
 atn_status atn_chat_render(const atn_tokenizer *t, const atn_chat_message *msgs, size_t n_msgs,
                            bool add_generation_prompt, atn_segment **segs, size_t *n_segs, atn_err *err)
 {
-    (void)t, (void)msgs, (void)n_msgs, (void)add_generation_prompt, (void)segs, (void)n_segs;
-    return atn_fail(err, ATN_UNSUPPORTED, NULL, "not here");
+    (void)t, (void)add_generation_prompt;
+    *segs = calloc(2 * n_msgs, sizeof **segs);
+    if (*segs == NULL) {
+        return atn_fail(err, ATN_NOMEM, NULL, "no memory");
+    }
+    for (size_t i = 0; i < n_msgs; i++) {
+        (*segs)[2 * i] = (atn_segment){msgs[i].role, strlen(msgs[i].role), true};
+        (*segs)[2 * i + 1] = (atn_segment){msgs[i].content, msgs[i].n, false};
+    }
+    *n_segs = 2 * n_msgs;
+    return ATN_OK;
 }
 atn_status atn_tokenize_offsets(const atn_tokenizer *t, const atn_segment *segs, size_t n_segs, unsigned flags,
                                 int32_t **ids, size_t (**offsets)[2], size_t *n_ids, atn_err *err)
