@@ -18,7 +18,7 @@ typedef struct encoder {
     size_t copy_cap;
 } encoder;
 
-/* ATN_NOMEM, ATN_TOO_LARGE. */
+/* id -1: the model can write this neither in tokens nor as its unknown token. ATN_INVALID then; ATN_NOMEM, ATN_TOO_LARGE. */
 atn_status encoder_push(encoder *e, int32_t id, size_t from, size_t to, atn_err *err) ATN_MUST_CHECK;
 
 /* Tokenizes text[from, to), which holds no special token, and pushes the result. after_cut: the text starts here or

@@ -9,6 +9,9 @@ enum { MAX_IDS = INT32_MAX };
 
 atn_status encoder_push(encoder *e, int32_t id, size_t from, size_t to, atn_err *err)
 {
+    if (id < 0) {
+        return atn_fail(err, ATN_INVALID, NULL, "the model has no token for the text's byte %zu", from);
+    }
     if (e->n == e->cap) {
         size_t want = e->cap == 0 ? 64 : e->cap + e->cap / 2;
         int32_t *ids = realloc(e->ids, want * sizeof *ids);

@@ -235,28 +235,15 @@ static atn_status read_scores(atn_tokenizer *t, const float *scores, atn_err *er
     return ATN_OK;
 }
 
-/* Every character of any text must become a token. */
-static atn_status read_byte_tokens(atn_tokenizer *t, atn_err *err)
+/* Byte-level BPE: the tokens of single bytes, where every word starts from. Some models lack bytes that they never saw. */
+static void find_byte_tokens(atn_tokenizer *t)
 {
-    unsigned missing = 0;
-    int first = -1;
     for (int b = 0; b < 256; b++) {
         char c = (char)b;
-        if (t->byte_level && t->byte_id[b] < 0) {
+        if (t->byte_id[b] < 0) {
             t->byte_id[b] = vocab_find_bytes(t, &c, 1);
         }
-        bool in_utf8 = b < 0xC0 || (b >= 0xC2 && b <= 0xF4);
-        if (t->byte_id[b] < 0 && in_utf8) {
-            missing++;
-            first = first < 0 ? b : first;
-        }
     }
-    if (missing > 0 && t->unknown < 0) {
-        return atn_fail(err, ATN_FORMAT, "tokenizer.ggml.tokens",
-                        "%u bytes of UTF-8 have no token, the first 0x%02X, and there is no unknown token", missing,
-                        (unsigned)first);
-    }
-    return ATN_OK;
 }
 
 /* An id from the file, or the one that SentencePiece models use when the file is silent and that token is a special one. */
@@ -348,6 +335,9 @@ static atn_status read_model(atn_tokenizer *t, const token_source *src, bool all
         }
         log_warn("the model's pre-tokenizer \"%s\" is not known: read as \"default\"", printable(src->pre, name));
         t->pre_spec = pre_find("default", 7);
+        printable((gguf_str){"default", 7}, t->pre_name);
+    } else {
+        printable(src->pre, t->pre_name);
     }
     return pre_open(t->pre_spec, &t->pre, err);
 }
@@ -368,9 +358,9 @@ static atn_status build(atn_tokenizer *t, const token_source *src, bool allow_un
         ATN_TRY(index_token(t, i, err));
     }
     ATN_TRY(read_special_ids(t, src, err));
-    ATN_TRY(read_byte_tokens(t, err));
     ATN_TRY(special_build(t, err));
     if (t->byte_level) {
+        find_byte_tokens(t);
         ATN_TRY(bpe_build(t, src->merges, src->n_merges, err));
     } else {
         ATN_TRY(read_scores(t, src->scores, err));
@@ -476,4 +466,9 @@ const char *atn_token_piece(const atn_tokenizer *t, int32_t id, size_t *n)
 const char *atn_tokenizer_kind(const atn_tokenizer *t)
 {
     return t->byte_level ? "gpt2" : "llama";
+}
+
+const char *atn_tokenizer_pre(const atn_tokenizer *t)
+{
+    return t->pre_name;
 }

@@ -62,7 +62,8 @@ struct atn_tokenizer {
     uint32_t special_root[256]; /* first byte: node; 0: no special token starts so */
 
     /* gpt2 only */
-    const struct pre_spec *pre_spec;
+    char pre_name[33]; /* the id in force */
+    const pre_spec *pre_spec;
     pretokenizer *pre;
     merge_rule *rules; /* [n_rules] */
     uint32_t n_rules;

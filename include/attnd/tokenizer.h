@@ -54,7 +54,8 @@ const char *atn_tokenizer_kind(const atn_tokenizer *t); /* "llama" or "gpt2" */
 const char *atn_tokenizer_pre(const atn_tokenizer *t);  /* "llama-bpe"; "" for SPM */
 
 /* ids: malloc'ed array of n_ids, the caller frees it; never NULL on success. Linear time in the text, bounded stack.
- * Text must be valid UTF-8: ATN_INVALID with the byte's position else. ATN_TOO_LARGE above 2^31-1 tokens. ATN_NOMEM. */
+ * Text must be valid UTF-8 and of bytes that the model has tokens for (some lack control characters): ATN_INVALID with the
+ * byte's position else. ATN_TOO_LARGE above 2^31-1 tokens or bytes. ATN_NOMEM. */
 atn_status atn_tokenize(const atn_tokenizer *t, const atn_segment *segs, size_t n_segs, unsigned flags, int32_t **ids,
                         size_t *n_ids, atn_err *err) ATN_MUST_CHECK;
 /* Like atn_tokenize; offsets (malloc'ed, [n_ids][2]) gets each token's byte range [start, end) in the joined text. */
@@ -87,7 +88,9 @@ typedef struct atn_chat_message {
  * "zephyr"; "plain" when the model has no template; NULL when it has one that no family fits. */
 const char *atn_chat_family(const atn_tokenizer *t);
 /* Renders a conversation to segments: the family's own words are trusted, contents and nothing else are not. segs: malloc'ed;
- * their text points into the messages or into static or tokenizer memory. ATN_UNSUPPORTED when atn_chat_family is NULL.
+ * their text points into the messages or into static or tokenizer memory. Made to be tokenized with ATN_TOKENIZE_BOS: a BOS
+ * that the template opens with is written only where that flag puts none. ATN_UNSUPPORTED when atn_chat_family is NULL;
+ * ATN_INVALID (param "messages[i]") for a role or an order of roles that the template refuses.
  * add_generation_prompt: end with the words that open an assistant turn. */
 atn_status atn_chat_render(const atn_tokenizer *t, const atn_chat_message *msgs, size_t n_msgs, bool add_generation_prompt,
                            atn_segment **segs, size_t *n_segs, atn_err *err) ATN_MUST_CHECK;
