@@ -87,10 +87,12 @@ static atn_status read_request(api *a, exchange *x, fields *f, turn_spec *spec, 
 {
     chat *c = spec->user;
     gen_params *p = &spec->params;
+    spec->prompt_name = "messages";
     p->sample.temperature = 1;
     ATN_TRY(openai_read(a, x, f, "chatcmpl", spec, &c->call, err));
     ATN_TRY(params_read_max_new(f, "max_tokens", p, err));
     ATN_TRY(params_read_max_new(f, "max_completion_tokens", p, err));
+    spec->limit_name = fields_get(f, "max_completion_tokens") != NULL ? "max_completion_tokens" : "max_tokens";
     int64_t top = 0;
     bool has_top = false;
     ATN_TRY(fields_bool(f, "logprobs", &c->logprobs, err));

@@ -111,6 +111,8 @@ static atn_status read_request(api *a, exchange *x, fields *f, turn_spec *spec, 
 {
     completion *c = spec->user;
     gen_params *p = &spec->params;
+    spec->prompt_name = "prompt";
+    spec->limit_name = "max_tokens";
     p->sample.temperature = 1;
     p->has_max_new = true;
     p->max_new_tokens = 16;

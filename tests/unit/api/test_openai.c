@@ -285,6 +285,35 @@ static void an_answer_too_large_to_hold_is_refused_at_the_door(void **state)
     world_free(w);
 }
 
+static void a_text_that_does_not_fit_is_named_as_the_door_calls_it(void **state)
+{
+    (void)state;
+#define CHAT "{\"messages\":[{\"role\":\"user\",\"content\":\"ab\"}],"
+    static const char *const cases[][3] = {
+        {"/v1/completions", "{\"prompt\":\"ab\",\"max_tokens\":62}", "max_tokens"},
+        {"/v1/completions", "{\"prompt\":\"%064d\"}", "prompt"},
+        {"/v1/chat/completions", CHAT "\"max_tokens\":62}", "max_tokens"},
+        {"/v1/chat/completions", CHAT "\"max_completion_tokens\":62}", "max_completion_tokens"},
+        {"/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"%064d\"}]}", "messages"},
+    };
+#undef CHAT
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        world *w = world_new();
+        char body[256], want[64], *hole;
+        snprintf(body, sizeof body, "%s", cases[i][1]);
+        if ((hole = strstr(body, "%064d")) != NULL) {
+            snprintf(hole, sizeof body - (size_t)(hole - body), "%064d%s", 0, strstr(cases[i][1], "%064d") + 5);
+        }
+        snprintf(want, sizeof want, "\"param\":\"%s\"", cases[i][2]);
+        fake_exchange *f = fake_post(w->a, cases[i][0], body);
+        assert_int_equal(f->status, 400);
+        assert_non_null(strstr(f->body.data, "\"type\":\"exceed_context_size_error\""));
+        assert_non_null(strstr(f->body.data, want));
+        fake_close(f);
+        world_free(w);
+    }
+}
+
 static void models_and_probes(void **state)
 {
     (void)state;
@@ -368,6 +397,7 @@ int main(void)
         cmocka_unit_test(streamed_chat),
         cmocka_unit_test(an_error_in_a_stream_is_a_data_event),
         cmocka_unit_test(an_answer_too_large_to_hold_is_refused_at_the_door),
+        cmocka_unit_test(a_text_that_does_not_fit_is_named_as_the_door_calls_it),
         cmocka_unit_test(models_and_probes),
         cmocka_unit_test(before_the_model_is_there),
     };
