@@ -17,7 +17,7 @@ void handle_sessions_list(api *a, exchange *x);
 void handle_sessions_create(api *a, exchange *x);
 void handle_session_show(api *a, exchange *x);
 void handle_session_delete(api *a, exchange *x);
-/* openai_completions.c, chat.c, models.c, info.c, health.c */
+/* openai_completions.c, openai_chat.c, chat_messages.c, models.c, info.c, health.c */
 void handle_completions(api *a, exchange *x);
 void handle_chat_completions(api *a, exchange *x);
 void handle_models_list(api *a, exchange *x);
