@@ -40,6 +40,12 @@ typedef struct candidates {
     double temperature;
 } candidates;
 
+size_t atn_sampler_scratch_bytes(uint32_t n_vocab)
+{
+    const atn_sampler_scratch *s = NULL;
+    return sizeof *s + n_vocab * (sizeof *s->logits + sizeof *s->weight + sizeof *s->list);
+}
+
 atn_status atn_sampler_scratch_new(uint32_t n_vocab, atn_sampler_scratch **out, atn_err *err)
 {
     atn_sampler_scratch *s = calloc(1, sizeof *s);

@@ -10,6 +10,7 @@
 
 #include <attnd/status.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { ATN_MAX_TOP = 20, ATN_MAX_LOGIT_BIAS = 1024 };
@@ -54,6 +55,7 @@ typedef struct atn_sampled {
 typedef struct atn_sampler atn_sampler;
 typedef struct atn_sampler_scratch atn_sampler_scratch; /* work space for one thread, shared by its samplers */
 
+size_t atn_sampler_scratch_bytes(uint32_t n_vocab); /* before making one */
 atn_status atn_sampler_scratch_new(uint32_t n_vocab, atn_sampler_scratch **out, atn_err *err) ATN_MUST_CHECK;
 void atn_sampler_scratch_free(atn_sampler_scratch *s);
 /* max_tokens: prompt plus answer; all memory is taken here. choice: 0 .. n-1 of a request with several answers. */
