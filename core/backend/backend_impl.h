@@ -78,6 +78,9 @@ extern const backend_ops blas_ops;
 /* Opens a given table instead of a named one; atn_backend_open is this behind a look-up. */
 atn_status backend_open_ops(const backend_ops *ops, const atn_backend_params *params, atn_backend **out,
                             atn_err *err) ATN_MUST_CHECK;
+/* The last of n tables that does not decline itself: "auto". */
+atn_status backend_open_best(const backend_ops *const *tables, size_t n, const atn_backend_params *params,
+                             atn_backend **out, atn_err *err) ATN_MUST_CHECK;
 /* Keeps the first failure of an op for atn_backend_wait. */
 void backend_set_failed(atn_backend *be, atn_status code, const char *what);
 

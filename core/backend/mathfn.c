@@ -47,8 +47,10 @@ static double exp_two(double x, double lo)
     double n = rint(x * MATHFN_INV_LN2);
     double hi = x - n * MATHFN_LN2_HI;
     double cut = n * MATHFN_LN2_LO;
-    double r = hi - cut;
-    return scale_pow2(mathfn_exp_reduced(r, ((hi - r) - cut) + lo), (int)n);
+    double t = hi - cut;
+    double rest = ((hi - t) - cut) + lo;
+    double r = t + rest;
+    return scale_pow2(mathfn_exp_reduced(r, (t - r) + rest), (int)n);
 }
 
 double mathfn_exp_d(double x)

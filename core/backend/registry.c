@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Slowest first, as listed to people; "auto" walks it from the end. */
+/* Slowest first: "auto" tries them from the end. */
 static const backend_ops *const registry[] = {&naive_ops, &blas_ops};
 enum { N_BACKENDS = sizeof registry / sizeof registry[0] };
 
@@ -42,14 +42,12 @@ atn_status backend_open_ops(const backend_ops *ops, const atn_backend_params *pa
     return ATN_OK;
 }
 
-static atn_status open_auto(const atn_backend_params *params, atn_backend **out, atn_err *err)
+atn_status backend_open_best(const backend_ops *const *tables, size_t n, const atn_backend_params *params,
+                             atn_backend **out, atn_err *err)
 {
     atn_status st = ATN_UNSUPPORTED;
-    for (size_t i = N_BACKENDS; i-- > 0;) {
-        st = backend_open_ops(registry[i], params, out, err);
-        if (st != ATN_UNSUPPORTED) {
-            break;
-        }
+    for (size_t i = n; i-- > 0 && st == ATN_UNSUPPORTED;) {
+        st = backend_open_ops(tables[i], params, out, err);
     }
     return st;
 }
@@ -58,7 +56,7 @@ atn_status atn_backend_open(const char *name, const atn_backend_params *params, 
 {
     *out = NULL;
     if (strcmp(name, "auto") == 0) {
-        return open_auto(params, out, err);
+        return backend_open_best(registry, N_BACKENDS, params, out, err);
     }
     char known[128] = "auto";
     for (size_t i = 0; i < N_BACKENDS; i++) {
