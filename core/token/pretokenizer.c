@@ -24,13 +24,15 @@
 #define HAN_KANA     "[一-龥぀-ゟ゠-ヿ]+"
 #define DEEPSEEK_CJK "[一-龥ࠀ-一가-\\x{D7FF}]+"
 /* Letters of the scripts with case, as deepseek-llm lists them. */
-#define DEEPSEEK_LETTERS                                                                                                                                                                                                         \
-    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-"                                                  \
-    "Ὅὐ-"                                                                                                                                                                                                                    \
-    "ὗὙὛὝ"                                                                                                                                                                                                               \
-    "Ὗ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-" \
-    "ﬆﬓ-"                                                                                                                                                                                                                    \
-    "ﬗ"                                                                                                                                                                                                                        \
+#define DEEPSEEK_LETTERS                                                                                                                                                                                                  \
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-"                                                  \
+    "ὅὈ-"                                                                                                                                                                                                             \
+    "Ὅὐ-"                                                                                                                                                                                                             \
+    "ὗὙὛὝ"                                                                                                                                                                                                        \
+    "Ὗ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-" \
+    "ꮿﬀ-"                                                                                                                                                                                                             \
+    "ﬆﬓ-"                                                                                                                                                                                                             \
+    "ﬗ"                                                                                                                                                                                                                 \
     "Ａ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
 
 static const pre_spec table[] = {
@@ -44,7 +46,8 @@ static const pre_spec table[] = {
      false,
      false,
      {ENGLISH "|" NO_WORD "\\p{L}+|\\p{N}{1,3}|" SYMBOLS "[\\r\\n]*|" LINES "|" SPACES}},
-    {"qwen2 deepseek-r1-qwen stablelm2 megrez hunyuan solar-open grok-2 kormo f2llmv2",
+    {"qwen2 deepseek-r1-qwen stablelm2 megrez hunyuan solar-open grok-2 kormo f2llmv2 bailingmoe "
+     "bailingmoe2 llada-moe",
      false,
      false,
      {ENGLISH "|" NO_WORD "\\p{L}+|\\p{N}|" SYMBOLS "[\\r\\n]*|" LINES "|" SPACES}},
@@ -77,11 +80,6 @@ static const pre_spec table[] = {
     {"falcon", false, false, {"[\\p{P}$+<=>^~|`]+", GPT2, "[0-9][0-9][0-9]"}},
     {"bloom poro-chat gpt3-finnish", false, false, {BLOOM}},
     {"viking", false, false, {BLOOM, "\\p{N}"}},
-    {"bailingmoe bailingmoe2 llada-moe",
-     false,
-     false,
-     {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^" WS "\\p{L}\\p{N}]++[\\r\\n]*|"
-      "[" WS "]*[\\r\\n]|" SPACES}},
     {"seed-coder",
      false,
      false,
