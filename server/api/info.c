@@ -46,7 +46,7 @@ static void put_tgi(buf *b, const api *a, const atn_engine_info *e)
     put_count(b, "max_input_tokens", a->info.context - 1);
     put_count(b, "max_total_tokens", a->info.context);
     put_count(b, "validation_workers", 1);
-    put_count(b, "max_client_batch_size", a->set.max_batch_prompts);
+    put_count(b, "max_client_batch_size", openai_max_prompts(a));
     put_text(b, "router", "attnd");
     put_text(b, "version", a->set.version);
     put_text(b, "sha", NULL);
@@ -135,7 +135,7 @@ static void put_limits(buf *b, const api *a, const atn_engine_info *e)
     put_count(b, "completion_logprobs", COMPLETION_MAX_LOGPROBS);
     put_count(b, "prompt_logprob_rows", e->max_prompt_logprob_rows);
     put_count(b, "logprob_entries", OPENAI_MAX_LOGPROB_ENTRIES);
-    put_count(b, "prompts", a->set.max_batch_prompts);
+    put_count(b, "prompts", openai_max_prompts(a));
     put_count(b, "sessions", a->set.max_sessions);
     put_count(b, "session_ttl_seconds", a->set.session_ttl_s);
     put_count(b, "session_tokens", a->set.max_session_tokens);

@@ -90,9 +90,9 @@ static atn_status read_prompts(api *a, fields *f, turn_spec *spec, completion *c
     if (v == NULL || n == 0) {
         return atn_fail(err, ATN_INVALID, "prompt", "prompt is missing or empty");
     }
-    if (n > a->set.max_batch_prompts) {
+    if (n > openai_max_prompts(a)) {
         return atn_fail(err, ATN_INVALID, "prompt", "%zu prompts in one request, at most %u are taken", n,
-                        a->set.max_batch_prompts);
+                        openai_max_prompts(a));
     }
     spec->prompts = calloc(n, sizeof *spec->prompts);
     c->prompts = calloc(n, sizeof *c->prompts);

@@ -61,6 +61,14 @@ atn_status openai_read(api *a, exchange *x, fields *f, const char *id_prefix, tu
     return ATN_OK;
 }
 
+uint32_t openai_max_prompts(const api *a)
+{
+    atn_engine_info e;
+    atn_engine_get_info(a->engine, &e);
+    uint32_t most = a->set.max_batch_prompts < e.max_waiting ? a->set.max_batch_prompts : e.max_waiting;
+    return most > 0 ? most : 1;
+}
+
 atn_status openai_check_logprobs(const api *a, const turn_spec *spec, const char *param, atn_err *err)
 {
     if (spec->stream) {

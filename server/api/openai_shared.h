@@ -28,6 +28,8 @@ typedef struct openai_call {
  * parameters into spec and call. ATN_NOT_FOUND with param "model" under strict_model. */
 atn_status openai_read(api *a, exchange *x, fields *f, const char *id_prefix, turn_spec *spec, openai_call *call,
                        atn_err *err) ATN_MUST_CHECK;
+/* Prompts that one request may hold: the setting, but no more than may wait, since they are queued together. */
+uint32_t openai_max_prompts(const api *a);
 /* ATN_INVALID naming param when an answer that is sent whole would hold too many log-probabilities. */
 atn_status openai_check_logprobs(const api *a, const turn_spec *spec, const char *param, atn_err *err) ATN_MUST_CHECK;
 /* The whole way of a request: parses the body, lets `read` fill the spec, and starts the turn or answers with what is wrong.

@@ -202,12 +202,18 @@ class Server:
             self.args += ["--port", "0"]
         if "--host" not in flags:
             self.args += ["--host", "127.0.0.1"]
+        if not {"--kv-bytes", "--config"} & set(flags) and model is not None and self._is_tiny(model):
+            self.args += ["--kv-bytes", "32m"]  # 256 full contexts; the default would touch 1 GiB at every start
         self.args += flags
         self.env = {**os.environ, **(env or {})}
         self.wait = wait
         self.process, self.lines, self.reader = None, [], None
         self.listening = threading.Event()
         self.host = self.port = None
+
+    @staticmethod
+    def _is_tiny(model):
+        return os.path.exists(model) and os.path.getsize(model) < 1 << 20
 
     def start(self):
         self.process = subprocess.Popen(
@@ -331,6 +337,14 @@ class Server:
 
     def fds(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def wait_fds(self, most, timeout=TIMEOUT):
+        """Waits until no more than `most` descriptors are open: a closed connection is noticed a moment later."""
+        deadline = time.monotonic() + timeout
+        while self.fds() > most:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{self.fds()} descriptors are open, {most} were before")
+            time.sleep(0.02)
 
     def cpu_seconds(self):
         with open(f"/proc/{self.process.pid}/stat") as f:

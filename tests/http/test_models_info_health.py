@@ -105,7 +105,7 @@ class ModelsInfoHealth(attnd_client.ServerTest):
 
 
 class StrictModel(attnd_client.ServerTest):
-    flags = ["--strict-model", "true"]
+    flags = ["--strict-model"]
 
     def test_only_its_own_name(self):
         own = self.get("/v1/models").json()["data"][0]["id"]
