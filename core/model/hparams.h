@@ -8,7 +8,7 @@
 enum {
     HPARAMS_MAX_LAYERS = 1024,
     HPARAMS_MAX_HEADS = 1024,
-    HPARAMS_MAX_HEAD_DIM = 4096,
+    HPARAMS_MAX_HEAD_DIM = 1024,
     HPARAMS_MAX_WIDTH = 1 << 20,   /* embedding, feed-forward */
     HPARAMS_MAX_CONTEXT = 1 << 20, /* in force; angles of the rotary tables stay exact up to it */
 };

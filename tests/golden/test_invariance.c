@@ -1,0 +1,80 @@
+/* Batch invariance of naive on the tiny models: the same request gives the same logits bytes at every step, alone or among 16
+ * others, in chunks of 1, 7 or 64, on 1, 2 or 5 threads. A matmul whose sum depends on the number of rows is planted to show
+ * that the test sees it. */
+#include "tests/golden/invariance.h"
+
+#include "core/backend/backend_impl.h"
+
+static const uint32_t thread_counts[] = {1, 2, 5};
+static const runner_params tiny_params = {
+    .max_rows = MAX_ROWS, .max_out = 1, .n_seqs = N_OTHERS + 1, .kv_type = ATN_DTYPE_F16};
+
+static void tiny_models(void **state)
+{
+    (void)state;
+    const char *models[] = {"tiny-llama-q8_0",  "tiny-gpt2-f16",   "tiny-qwen2-f16",  "tiny-qwen3-q8_0",
+                            "tiny-gemma3-q8_0", "tiny-llama3-f16", "tiny-mistral-f16"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char path[256];
+        snprintf(path, sizeof path, "tests/golden/data/%s.gguf", models[i]);
+        comparison c = {0};
+        for (size_t t = 0; t < 3; t++) {
+            runner r;
+            runner_open(&r, "naive", thread_counts[t], path, &tiny_params);
+            request q = draw(7, 70, 8, r.info.n_vocab);
+            compare_all(&c, &r, &q, 3);
+            runner_close(&r);
+        }
+        assert_int_equal(c.n_runs, 18);
+        assert_int_equal(c.n_differ, 0);
+        comparison_free(&c);
+    }
+}
+
+/* ---- the planted fault: more rows, more partial sums ---- */
+
+static void row_count_dependent_matmul(atn_backend *be, const atn_matmul_args *a)
+{
+    (void)be;
+    const atn_weight *w = a->w;
+    uint32_t n_parts = a->n > 4 ? 4 : 1;
+    float *row = calloc(w->n_in, sizeof *row);
+    assert_non_null(row);
+    for (uint32_t o = 0; o < w->n_out; o++) {
+        atn_dequantize(w->dtype, (const char *)w->mem.base + o * w->row_bytes, row, w->n_in);
+        for (uint32_t r = 0; r < a->n; r++) {
+            const float *x = mat_row(a->x, r);
+            float part[4] = {0};
+            for (uint32_t i = 0; i < w->n_in; i++) {
+                part[i % n_parts] += x[i] * row[i];
+            }
+            float bias = a->bias != NULL ? mat_row(*a->bias, 0)[o] : 0.0f;
+            mat_row(a->dst, r)[o] = part[0] + part[1] + (part[2] + part[3]) + bias;
+        }
+    }
+    free(row);
+}
+
+static void planted_fault_is_seen(void **state)
+{
+    (void)state;
+    backend_ops ops = naive_ops;
+    ops.matmul = row_count_dependent_matmul;
+    atn_backend *be;
+    RUN_OK(backend_open_ops(&ops, &(atn_backend_params){.n_threads = 2}, &be, &err));
+    runner r;
+    runner_open_on(&r, be, "tests/golden/data/tiny-llama-q8_0.gguf", &tiny_params);
+    request q = draw(7, 70, 8, r.info.n_vocab);
+    comparison c = {0};
+    compare_all(&c, &r, &q, 3);
+    /* Only the run that repeats the first one's row counts may agree. */
+    assert_true(c.n_differ >= 4);
+    comparison_free(&c);
+    runner_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tiny_models), cmocka_unit_test(planted_fault_is_seen)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
