@@ -172,10 +172,11 @@ static atn_status check_extents(const gguf_file *f, gguf_tensor *tensors, atn_er
                              "offset %" PRIu64 " is no multiple of the alignment %" PRIu32, t->offset, f->alignment);
         }
         uint64_t room = f->size > f->data_start ? f->size - f->data_start : 0;
-        if (t->offset > room || t->bytes > room - t->offset) {
+        size_t least = t->bytes > 0 ? t->bytes : 1; /* of a type that we cannot read the size is not known */
+        if (t->offset > room || least > room - t->offset) {
             return gguf_fail(f, err, ATN_FORMAT, "tensor", t->name,
-                             "%zu bytes at offset %" PRIu64 " do not fit the file's %" PRIu64 " bytes of data",
-                             t->bytes, t->offset, room);
+                             "%zu bytes at offset %" PRIu64 " do not fit the file's %" PRIu64 " bytes of data", least,
+                             t->offset, room);
         }
         t->offset += f->data_start;
     }
