@@ -67,7 +67,7 @@ static atn_status read_prompt(api *a, const json_t *v, bool echo, turn_prompt *o
                         "prompt must be a string, an array of token ids, or an array of either, and not empty");
     }
     size_t n_ids = 0;
-    ATN_TRY(json_token_ids(v, "prompt", atn_vocab_size(a->tok), a->info.context, &out->tokens, &n_ids, err));
+    ATN_TRY(json_token_ids(v, "prompt", atn_vocab_size(a->tok), JSON_MAX_VALUES, &out->tokens, &n_ids, err));
     out->n = (uint32_t)n_ids;
     if (echo) {
         char *s = NULL;

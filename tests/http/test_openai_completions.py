@@ -318,7 +318,7 @@ class Completions(attnd_client.ServerTest):
 
     def test_too_long_is_refused_with_numbers(self):
         for body in ({"prompt": [300] * 257, "max_tokens": 1}, {"prompt": [300] * 250, "max_tokens": 7}):
-            error = self.assert_error(self.post(URL, body), 400)
+            error = self.assert_error(self.post(URL, body), 400, "exceed_context_size_error")
             self.assertIn("256", error["message"])
         self.assertEqual(200, self.post(URL, {"prompt": [300] * 250, "max_tokens": 6}).status)
 
