@@ -55,6 +55,20 @@ static bool is_late(mono_time limit, mono_time now)
     return limit.us != 0 && now.us >= limit.us;
 }
 
+/* A full ring pauses a job. While it is full and nobody reads, the clock of the stall runs. */
+static void look_for_room(job *j, mono_time now)
+{
+    if (stream_has_room(j->stream, j->n_live)) {
+        j->stalled_since.us = 0;
+        return;
+    }
+    const size_t slots = stream_free_slots(j->stream);
+    if (j->stalled_since.us == 0 || slots != j->stalled_slots) {
+        j->stalled_since = now;
+        j->stalled_slots = slots;
+    }
+}
+
 static mono_time stall_limit(const atn_engine *e, const job *j)
 {
     const uint64_t us = j->stalled_since.us ? j->stalled_since.us + (uint64_t)e->params.stall_ms * 1000 : 0;
@@ -89,6 +103,7 @@ static void sweep(atn_engine *e, job_list *l, mono_time now)
 
     while (*link) {
         job *j = *link;
+        look_for_room(j, now);
         const atn_finish why = reason_to_end(e, j, now);
         if (j->n_live == 0 || why != ATN_FINISH_NONE) {
             finish_job(e, l, link, why, why == ATN_FINISH_DEADLINE ? ATN_DEADLINE : ATN_CANCELLED);

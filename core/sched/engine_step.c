@@ -3,21 +3,6 @@
 #include "core/sched/engine_impl.h"
 #include "core/base/log.h"
 
-/* A full ring pauses a job. While it is full and nobody reads, the clock of the stall runs. */
-static bool is_paused(job *j, mono_time now)
-{
-    if (stream_has_room(j->stream, j->n_live)) {
-        j->stalled_since.us = 0;
-        return false;
-    }
-    const size_t slots = stream_free_slots(j->stream);
-    if (j->stalled_since.us == 0 || slots != j->stalled_slots) {
-        j->stalled_since = now;
-        j->stalled_slots = slots;
-    }
-    return true;
-}
-
 static uint32_t prefill_left(const job *j)
 {
     return j->phase == JOB_PREFILL ? j->n_prompt - kv_seq_len(j->seqs[0].kv) : 0;
@@ -26,11 +11,9 @@ static uint32_t prefill_left(const job *j)
 static uint32_t gather(atn_engine *e)
 {
     engine_batch *b = &e->batch;
-    const mono_time now = mono_now();
     uint32_t n = 0;
 
     for (job *j = e->running.first; j; j = j->next) {
-        const bool paused = is_paused(j, now);
         const uint32_t n_seqs = j->phase == JOB_PREFILL ? 1 : j->n_choices;
         for (uint32_t c = 0; c < n_seqs; c++) {
             if (!j->seqs[c].live) {
@@ -42,7 +25,7 @@ static uint32_t gather(atn_engine *e)
                                     .last_step = j->seqs[c].last_step,
                                     .prefill_left = prefill_left(j),
                                     .wants_all_rows = j->prompt_logprobs,
-                                    .paused = paused};
+                                    .paused = j->stalled_since.us != 0};
             n++;
         }
     }

@@ -56,7 +56,7 @@ typedef struct job {
 
     mono_time submitted, started, first_token;
     mono_time deadline;      /* .us 0: none */
-    mono_time stalled_since; /* .us 0: its ring has room */
+    mono_time stalled_since; /* paused, because its ring is full; .us 0: it has room */
     size_t stalled_slots;    /* free then */
 
     uint32_t n_choices, n_live;

@@ -82,6 +82,26 @@ static inline void rig_close(rig *r)
     pthread_mutex_destroy(&r->lock);
 }
 
+/* A copy of the tiny llama whose context is `context` positions, in /tmp; the caller unlinks it. RoPE goes on for ever. */
+static inline void rig_long_llama(char path[64], uint32_t context)
+{
+    static const char key[] = "llama.context_length";
+    FILE *in = fopen(TINY_LLAMA, "rb");
+    assert_non_null(in);
+    char *bytes = malloc(4 << 20);
+    const size_t n = fread(bytes, 1, 4 << 20, in);
+    fclose(in);
+    char *at = memmem(bytes, n, key, sizeof key - 1);
+    assert_non_null(at);
+    memcpy(at + sizeof key - 1 + 4, &context, sizeof context); /* behind the value's type */
+    strcpy(path, "/tmp/attnd-long-XXXXXX");
+    FILE *out = fdopen(mkstemp(path), "wb");
+    assert_non_null(out);
+    assert_int_equal(fwrite(bytes, 1, n, out), n);
+    assert_int_equal(fclose(out), 0);
+    free(bytes);
+}
+
 static inline uint32_t rig_vocab(const rig *r)
 {
     atn_model_info info;
