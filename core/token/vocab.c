@@ -333,7 +333,8 @@ static atn_status read_model(atn_tokenizer *t, const token_source *src, bool all
             return atn_fail(err, ATN_UNSUPPORTED, "tokenizer.ggml.pre", "pre-tokenizer \"%s\" is not known",
                             printable(src->pre, name));
         }
-        log_warn("the model's pre-tokenizer \"%s\" is not known: read as \"default\"", printable(src->pre, name));
+        log_warn("the model's pre-tokenizer %s is read as default",
+                 src->pre.n == 0 ? "is not named and" : printable(src->pre, name));
         t->pre_spec = pre_find("default", 7);
         printable((gguf_str){"default", 7}, t->pre_name);
     } else {
