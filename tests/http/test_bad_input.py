@@ -8,7 +8,7 @@ import attnd_client
 
 TGI = {"/generate", "/generate_stream", "/", "/tokenize", "/chat_tokenize"}
 VOCAB, CONTEXT = 512, 256
-MAX_BODY = 256 * 1024
+MAX_BODY = 512 * 1024
 
 # A request that is fine, for each route with a body; the faults below are put into it.
 FINE = {
@@ -257,10 +257,23 @@ class BadInput(attnd_client.ServerTest):
             self.assertEqual(200, r.status, kind)
 
     def test_too_large(self):
+        """Refused by its announced length, before a byte of it is sent."""
         for path in FINE:
             limit = 64 * 1024 if path == "/v1/sessions" else MAX_BODY
-            r = self.request("POST", path, b'{"x":"' + b"a" * limit + b'"}')
-            self.check(path, r, 413, None, "body over the limit")
+            conn = self.server.connection()
+            conn.putrequest("POST", path)
+            conn.putheader("Content-Type", "application/json")
+            conn.putheader("Content-Length", str(limit + 1))
+            conn.endheaders()
+            r = conn.getresponse()
+            answer = attnd_client.Response(r.status, r.getheaders(), r.read())
+            conn.close()
+            self.check(path, answer, 413, None, "body over the limit")
+
+    def test_exactly_the_limit(self):
+        text = "a" * (MAX_BODY - len('{"content":""}'))
+        r = self.request("POST", "/tokenize", b'{"content":"' + text.encode() + b'"}')
+        self.assertEqual(200, r.status)
 
     def test_wrong_methods(self):
         for path in FINE:

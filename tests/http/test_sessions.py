@@ -69,7 +69,7 @@ class Sessions(SessionTest):
             self.assertEqual({"error", "error_type"}, set(j))
         self.assert_error(self.get("/v1/sessions/nobody"), 404, "not_found_error", "session_id")
         self.assert_error(self.delete("/v1/sessions/nobody"), 404, "not_found_error", "session_id")
-        self.assertEqual(404, self.get("/v1/sessions/no%0Abody").status)
+        self.assertIn(self.get("/v1/sessions/no%0Abody").status, (400, 404))
 
     def test_server_names_it(self):
         self.turn("a b", create=True)
@@ -97,7 +97,7 @@ class Sessions(SessionTest):
         self.turn("a b c", "back", create=True)
         before = self.show("back")
         self.turn("x", "back", 422, n=256)
-        self.turn("x " * 100, "back", 504, n=100, deadline_ms=1, parameters={"ignore_eos": True})
+        self.turn("x " * 50, "back", 504, n=100, deadline_ms=1, parameters={"ignore_eos": True})
         with self.stream("/generate_stream", {"inputs": "x", "session_id": "back", "parameters": {"ignore_eos": True}}) as s:
             next(iter(s))
         self.assert_idle()
@@ -116,7 +116,7 @@ class Sessions(SessionTest):
 
     def test_session_outgrows_its_limit(self):
         self.turn("a", "full", create=True, n=200, parameters={"ignore_eos": True})
-        j = self.turn("b " * 40, "full", 422)
+        j = self.turn("b " * 60, "full", 422)
         self.assertIn("256", j["error"])
         self.assertEqual(1, self.show("full")["turns"])
 
