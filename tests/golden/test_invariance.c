@@ -1,6 +1,6 @@
 /* Batch invariance of naive on the tiny models: the same request gives the same logits bytes at every step, alone or among 16
  * others, in chunks of 1, 7 or 64, on 1, 2 or 5 threads. A matmul whose sum depends on the number of rows is planted to show
- * that the test sees it. */
+ * that the test sees it. Forks and truncations give the same bytes too. */
 #include "tests/golden/invariance.h"
 
 #include "core/backend/backend_impl.h"
@@ -28,6 +28,62 @@ static void tiny_models(void **state)
         assert_int_equal(c.n_runs, 18);
         assert_int_equal(c.n_differ, 0);
         comparison_free(&c);
+    }
+}
+
+/* Appends n ids to seq one by one; out [n, n_vocab]. */
+static void feed(runner *r, kv_seq *seq, const int32_t *ids, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const float *row = runner_rows(r, seq, ids + i, 1, false, NULL);
+        memcpy(out + (size_t)i * r->info.n_vocab, row, r->info.n_vocab * sizeof *row);
+    }
+}
+
+/* What a sequence answers after ids[n] is the same when its prefix was computed by it, shared by a fork that then went another
+ * way, or kept by a truncation. */
+static void forks_and_truncations(void **state)
+{
+    (void)state;
+    const char *models[] = {"tiny-llama-q8_0", "tiny-gemma3-q8_0"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        enum { PROMPT = 45, MORE = 6, MAX_VOCAB = 512 };
+        char path[256];
+        snprintf(path, sizeof path, "tests/golden/data/%s.gguf", models[i]);
+        runner r;
+        runner_open(&r, "naive", 2, path, &tiny_params);
+        assert_true(r.info.n_vocab <= MAX_VOCAB);
+        static float alone[MORE * MAX_VOCAB], forked[MORE * MAX_VOCAB], other[MORE * MAX_VOCAB],
+            again[MORE * MAX_VOCAB];
+        size_t bytes = sizeof(float) * MORE * r.info.n_vocab;
+        request q = draw(11, PROMPT, MORE, r.info.n_vocab), p = draw(12, PROMPT, MORE, r.info.n_vocab);
+
+        kv_seq *a = runner_seq(&r), *b = runner_seq(&r), *c = runner_seq(&r);
+        runner_prompt(&r, a, q.ids, PROMPT, 64, NULL);
+        feed(&r, a, q.ids + PROMPT, MORE, alone);
+        runner_prompt(&r, b, q.ids, PROMPT, 64, NULL);
+        kv_seq_fork(b, c);
+        feed(&r, c, p.ids + PROMPT, MORE, other);
+        feed(&r, b, q.ids + PROMPT, MORE, forked);
+        assert_memory_equal(alone, forked, bytes);
+        assert_memory_not_equal(alone, other, bytes);
+        /* Back to the prompt, and on the other way; then what a group with a window has lost is computed anew. */
+        uint32_t kept = kv_seq_reusable(b, PROMPT);
+        assert_int_equal(kept, PROMPT);
+        kv_seq_truncate(b, kept);
+        feed(&r, b, p.ids + PROMPT, MORE, again);
+        assert_memory_equal(other, again, bytes);
+        runner_prompt(&r, a, p.ids, MORE + 20, 64, NULL);
+        kept = kv_seq_reusable(a, PROMPT);
+        assert_int_equal(kept, r.info.window > 0 ? 0 : PROMPT);
+        kv_seq_truncate(a, kept);
+        runner_prompt(&r, a, q.ids + kept, PROMPT - kept, 64, NULL);
+        feed(&r, a, q.ids + PROMPT, MORE, again);
+        assert_memory_equal(alone, again, bytes);
+        kv_seq_free(a);
+        kv_seq_free(b);
+        kv_seq_free(c);
+        runner_close(&r);
     }
 }
 
@@ -75,6 +131,7 @@ static void planted_fault_is_seen(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tiny_models), cmocka_unit_test(planted_fault_is_seen)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tiny_models), cmocka_unit_test(forks_and_truncations),
+                                       cmocka_unit_test(planted_fault_is_seen)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
