@@ -7,7 +7,7 @@
 
 typedef struct arena arena;
 
-arena *arena_new(size_t max_bytes); /* NULL: no memory. max_bytes bounds the sum of all allocations */
+arena *arena_new(size_t max_bytes); /* NULL: no memory. max_bytes bounds the sum of all, each rounded up to 16 */
 void arena_free(arena *a);          /* handlers run last-in first-out; NULL is fine */
 void *arena_alloc(arena *a, size_t n);               /* 16-byte aligned, zeroed; NULL: maximum or no memory */
 void *arena_array(arena *a, size_t n, size_t size);  /* like calloc: the product is checked */

@@ -1,7 +1,8 @@
 /* A byte buffer that grows up to a maximum given at birth.
  *
  * A write that does not fit (maximum reached or no memory) sets `failed`, frees the bytes and makes every later write a
- * no-op, so that a writer checks once at the end. Zero-initialise or use buf_init. Thread: one owner. */
+ * no-op, so that a writer checks once at the end. `buf b = {.max = n};` or buf_init; an all-zero buffer is empty and
+ * takes nothing. Thread: one owner. */
 #ifndef ATN_BUF_H
 #define ATN_BUF_H
 
@@ -16,8 +17,8 @@ typedef struct buf {
 } buf;
 
 void buf_init(buf *b, size_t max);
-void buf_free(buf *b);  /* back to empty, same max */
-void buf_clear(buf *b); /* len = 0, memory kept */
+void buf_free(buf *b);  /* back to empty and not failed, same max */
+void buf_clear(buf *b); /* len = 0 and not failed, memory kept */
 bool buf_add(buf *b, const void *bytes, size_t n);
 bool buf_puts(buf *b, const char *text);
 bool buf_printf(buf *b, const char *fmt, ...) ATN_PRINTF(2, 3);

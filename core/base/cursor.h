@@ -1,6 +1,6 @@
 /* A bounded reader over untrusted bytes: every file format goes through it.
  *
- * After the first failure every read gives zero and `failed` stays set with the reason, so that a parser checks where it
+ * After the first failure every read gives zero and `failed` stays set, so that a parser checks where it
  * must and once at the end. Integers are little-endian. Thread: one owner. */
 #ifndef ATN_CURSOR_H
 #define ATN_CURSOR_H

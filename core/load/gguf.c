@@ -57,11 +57,16 @@ static atn_status add_file(gguf *g, const gguf_file *f, atn_err *err)
     *own = *f;
     ATN_TRY(gguf_file_load(own, &tensors, err));
     size_t total = g->n_tensors + own->n_tensors;
-    gguf_tensor *all = total <= GGUF_MAX_TENSORS ? realloc(g->tensors, (total > 0 ? total : 1) * sizeof *all) : NULL;
-    if (all == NULL) {
+    gguf_tensor *all = NULL;
+    atn_status s = ATN_OK;
+    if (total > GGUF_MAX_TENSORS) {
+        s = gguf_fail(own, err, ATN_FORMAT, "", whole_file, "the parts have more than %d tensors", GGUF_MAX_TENSORS);
+    } else if ((all = realloc(g->tensors, (total > 0 ? total : 1) * sizeof *all)) == NULL) {
+        s = gguf_fail(own, err, ATN_NOMEM, "", whole_file, "no memory for %zu tensors", total);
+    }
+    if (s != ATN_OK) {
         free(tensors);
-        return gguf_fail(own, err, ATN_NOMEM, "", whole_file, "no room for %zu tensors: at most %d", total,
-                         GGUF_MAX_TENSORS);
+        return s;
     }
     for (size_t i = 0; i < own->n_tensors; i++) {
         all[g->n_tensors + i] = tensors[i];

@@ -46,6 +46,10 @@ static void test_maximum(void **state)
     assert_null(arena_alloc(a, SIZE_MAX));
     assert_null(arena_alloc(a, SIZE_MAX - 20));
     arena_free(a);
+    a = arena_new(1024); /* all of it in one piece */
+    assert_non_null(arena_alloc(a, 1024));
+    assert_null(arena_alloc(a, 0));
+    arena_free(a);
     a = arena_new(SIZE_MAX);
     assert_null(arena_array(a, SIZE_MAX / 2, 3));
     assert_null(arena_alloc(a, SIZE_MAX - 40)); /* the block's own header does not wrap it */

@@ -60,8 +60,8 @@ static void test_escapes(void **state)
     capture_start();
     log_info("a%sb", "\r\n\x1b[31m\t\x7f\xff\xC2\x9B\xE2\x80\xA8 \xC3\xA9 \xE2\x82");
     const char *line = capture_end();
-    assert_string_equal(
-        line + 24, " info a\\x0D\\x0A\\x1B[31m\\x09\\x7F\\xFF\\xC2\\x9B\\xE2\\x80\\xA8 \xC3\xA9 \\xE2\\x82b\n");
+    assert_string_equal(line + 24,
+                        " info a\\x0D\\x0A\\x1B[31m\\x09\\x7F\\xFF\\xC2\\x9B\\xE2\\x80\\xA8 \xC3\xA9 \\xE2\\x82b\n");
 }
 
 static void test_long_line_is_cut_to_one_line(void **state)

@@ -102,59 +102,6 @@ static void test_stress(void **state)
     }
 }
 
-static void use_all(void *arg, uint32_t chunk, uint32_t worker)
-{
-    (void)chunk;
-    atomic_fetch_or((atomic_uint *)arg, 1u << worker);
-    usleep(3000);
-}
-
-static void test_workers_take_part(void **state)
-{
-    (void)state;
-    pool *p;
-    atomic_uint seen = 0;
-    assert_int_equal(pool_open(4, &p, NULL), ATN_OK);
-    for (int i = 0; i < 200 && atomic_load(&seen) != 15; i++) {
-        pool_run(p, use_all, &seen, 8);
-    }
-    assert_int_equal(atomic_load(&seen), 15);
-    pool_close(p);
-}
-
-/* A rounding mode or flush-to-zero left behind in the caller must reach no chunk. */
-static void check_floats(void *arg, uint32_t chunk, uint32_t worker)
-{
-    volatile float one = 1.0f, ulp4 = 0x1p-25f, tiny = 0x1p-140f, half = 0.5f;
-    (void)chunk;
-    (void)worker;
-    bool right = one + ulp4 == 1.0f && -one - ulp4 == -1.0f && tiny * half == 0x1p-141f && tiny != 0;
-    if (!right) {
-        atomic_fetch_add((atomic_uint *)arg, 1);
-    }
-}
-
-static void test_float_environment(void **state)
-{
-    (void)state;
-    for (size_t t = 0; t < 3; t++) {
-        pool *p;
-        atomic_uint wrong = 0;
-        fesetround(FE_UPWARD);
-#if defined(__x86_64__)
-        __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040); /* flush to zero, denormals are zero */
-#endif
-        check_floats(&wrong, 0, 0);
-        assert_int_equal(atomic_load(&wrong), 1);                        /* the test itself can see it */
-        assert_int_equal(pool_open(thread_counts[t], &p, NULL), ATN_OK); /* threads inherit the environment */
-        pool_run(p, check_floats, &wrong, 200);
-        assert_int_equal(atomic_load(&wrong), 1);
-        pool_close(p);
-        fesetround(FE_TONEAREST);
-        pool_set_float_env();
-    }
-}
-
 /* Threads of this process that are running or runnable, beside the caller. */
 static int awake_threads(void)
 {
@@ -177,6 +124,86 @@ static int awake_threads(void)
     return awake;
 }
 
+static void wait_until_all_sleep(void)
+{
+    int awake = 1;
+    for (int i = 0; i < 5000 && awake > 0; i++) {
+        usleep(1000);
+        awake = awake_threads();
+    }
+    assert_int_equal(awake, 0);
+}
+
+typedef struct slow_job {
+    atomic_uint workers; /* a bit each */
+    uint32_t done[8];
+} slow_job;
+
+static void slow_chunk(void *arg, uint32_t chunk, uint32_t worker)
+{
+    slow_job *j = arg;
+    atomic_fetch_or(&j->workers, 1u << worker);
+    usleep(chunk % 2 == 0 ? 1000 : 4000);
+    j->done[chunk]++;
+}
+
+/* Workers that sleep are woken, all take part, and the last chunk of the slowest is waited for. */
+static void test_sleeping_workers_take_part(void **state)
+{
+    (void)state;
+    pool *p;
+    slow_job j = {0};
+    assert_int_equal(pool_open(4, &p, NULL), ATN_OK);
+    pool_run(p, slow_chunk, &j, 8);
+    for (uint32_t run = 2; run < 100; run++) {
+        wait_until_all_sleep();
+        atomic_store(&j.workers, 0);
+        pool_run(p, slow_chunk, &j, 8);
+        for (int i = 0; i < 8; i++) {
+            assert_int_equal(j.done[i], run);
+        }
+        if (run > 5 && atomic_load(&j.workers) == 15) {
+            break;
+        }
+    }
+    assert_int_equal(atomic_load(&j.workers), 15);
+    pool_close(p);
+}
+
+/* A rounding mode or flush-to-zero left behind in the caller must reach no chunk. */
+static void check_floats(void *arg, uint32_t chunk, uint32_t worker)
+{
+    volatile float one = 1.0f, ulp4 = 0x1p-25f, tiny = 0x1p-140f, half = 0.5f;
+    (void)chunk;
+    (void)worker;
+    bool right = one + ulp4 == 1.0f && -one - ulp4 == -1.0f && tiny * half == 0x1p-141f && tiny != 0;
+    if (!right) {
+        atomic_fetch_add((atomic_uint *)arg, 1);
+    }
+    usleep(300); /* time for every worker to take some */
+}
+
+static void test_float_environment(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < 3; t++) {
+        pool *p;
+        atomic_uint wrong = 0;
+        fesetround(FE_UPWARD);
+#if defined(__x86_64__)
+        __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040); /* flush to zero, denormals are zero */
+#endif
+        check_floats(&wrong, 0, 0);
+        assert_int_equal(atomic_load(&wrong), 1);                        /* the test itself can see it */
+        assert_int_equal(pool_open(thread_counts[t], &p, NULL), ATN_OK); /* threads inherit the environment */
+        pool_run(p, check_floats, &wrong, 60);
+        assert_int_equal(atomic_load(&wrong), 1);
+        pool_close(p);
+        fesetround(FE_TONEAREST);
+        pool_set_float_env();
+    }
+}
+
 static void test_idle_workers_sleep(void **state)
 {
     (void)state;
@@ -184,12 +211,7 @@ static void test_idle_workers_sleep(void **state)
     uint32_t cells[8] = {0};
     assert_int_equal(pool_open(4, &p, NULL), ATN_OK);
     pool_run(p, add_one, cells, 8);
-    int awake = 1;
-    for (int i = 0; i < 5000 && awake > 0; i++) {
-        usleep(1000);
-        awake = awake_threads();
-    }
-    assert_int_equal(awake, 0);
+    wait_until_all_sleep();
     pool_run(p, add_one, cells, 8); /* and wake up again */
     for (uint32_t i = 0; i < 8; i++) {
         assert_int_equal(cells[i], 2 * (i + 1));
@@ -244,7 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_chunk_once_and_the_same_result),
         cmocka_unit_test(test_stress),
-        cmocka_unit_test(test_workers_take_part),
+        cmocka_unit_test(test_sleeping_workers_take_part),
         cmocka_unit_test(test_float_environment),
         cmocka_unit_test(test_idle_workers_sleep),
         cmocka_unit_test(test_limits),

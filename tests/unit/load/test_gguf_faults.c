@@ -269,13 +269,21 @@ static void test_array_counts(void **state)
             refuse(&b, ATN_FORMAT, "k", words);
         }
     }
-    buf b = gguf_begin(3, 0, 1);
-    put_kv_array(&b, "deep", GGUF_ARRAY, 1);
-    for (int i = 0; i < 10000; i++) { /* as deep as the file is long: no recursion follows it */
-        put_u32(&b, GGUF_ARRAY);
-        put_u64(&b, 1);
+    for (int depth = 1; depth <= 10000;
+         depth = depth < 6 ? depth + 1 : 10000 + (depth == 10000)) { /* no recursion follows */
+        buf b = gguf_begin(3, 0, 1);
+        put_kv_array(&b, "deep", depth > 1 ? GGUF_ARRAY : GGUF_U8, 1);
+        for (int i = 1; i < depth; i++) {
+            put_u32(&b, i < depth - 1 ? GGUF_ARRAY : GGUF_U8);
+            put_u64(&b, 1);
+        }
+        put(&b, "", 1);
+        if (depth <= 4) {
+            accept(&b);
+        } else {
+            refuse(&b, ATN_FORMAT, "deep", "arrays are nested more than 4 deep");
+        }
     }
-    refuse(&b, ATN_FORMAT, "deep", "arrays are nested more than 4 deep");
 }
 
 static void test_alignment(void **state)
@@ -520,6 +528,14 @@ static void test_header_limit(void **state)
     atn_err err = {0};
     refused(gguf_open(path, &g, &err), &err, ATN_FORMAT, "s", "key s: the header grows past 268435456 bytes");
     buf_free(&b);
+    for (int i = 0; i < 2; i++) { /* counts that so long a file could hold, one past the limit */
+        b = gguf_begin(3, i == 0 ? (1 << 20) + 1 : 0, i == 0 ? 0 : 65537);
+        put_file(path, b.data, b.len);
+        assert_int_equal(truncate(path, (off_t)8 << 30), 0);
+        refused(gguf_open(path, &g, &err), &err, ATN_FORMAT, i == 0 ? "n_tensors" : "n_kv",
+                i == 0 ? "at most 1048576" : "at most 65536");
+        buf_free(&b);
+    }
 }
 
 static int start(void **state)
