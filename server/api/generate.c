@@ -132,6 +132,9 @@ static atn_status read_body(api *a, exchange *x, json_t *root, door d, turn_spec
     ATN_TRY(st);
     ATN_TRY(read_inputs(a, &f, spec, g, truncate, err));
     spec->ignored += fields_close(&f);
+    if (g->details) {
+        ATN_TRY(turn_check_logprobs(a, spec, "top_n_tokens", err));
+    }
     return generation_reserve(g, spec->params.n_choices, err);
 }
 

@@ -9,7 +9,7 @@
 void handle_generate(api *a, exchange *x);
 void handle_generate_stream(api *a, exchange *x);
 void handle_compat_generate(api *a, exchange *x);
-/* tokenize.c */
+/* tokenize_routes.c */
 void handle_tokenize(api *a, exchange *x);
 void handle_detokenize(api *a, exchange *x);
 /* sessions.c */

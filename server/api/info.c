@@ -134,7 +134,7 @@ static void put_limits(buf *b, const api *a, const atn_engine_info *e)
     put_count(b, "top_logprobs", ATN_MAX_TOP);
     put_count(b, "completion_logprobs", COMPLETION_MAX_LOGPROBS);
     put_count(b, "prompt_logprob_rows", e->max_prompt_logprob_rows);
-    put_count(b, "logprob_entries", OPENAI_MAX_LOGPROB_ENTRIES);
+    put_count(b, "logprob_entries", TURN_MAX_LOGPROB_ENTRIES);
     put_count(b, "prompts", openai_max_prompts(a));
     put_count(b, "sessions", a->set.max_sessions);
     put_count(b, "session_ttl_seconds", a->set.session_ttl_s);

@@ -104,7 +104,7 @@ static atn_status read_request(api *a, exchange *x, fields *f, turn_spec *spec, 
     ATN_TRY(refuse_unoffered(f, err));
     ATN_TRY(read_prompt(a, f, spec, err));
     if (c->logprobs) {
-        ATN_TRY(openai_check_logprobs(a, spec, "top_logprobs", err));
+        ATN_TRY(turn_check_logprobs(a, spec, "top_logprobs", err));
     }
     c->n_choices = p->n_choices;
     c->entries = calloc(c->n_choices, sizeof *c->entries);

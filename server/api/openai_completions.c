@@ -132,7 +132,7 @@ static atn_status read_request(api *a, exchange *x, fields *f, turn_spec *spec, 
     ATN_TRY(fields_refuse(f, "suffix", err));
     ATN_TRY(read_prompts(a, f, spec, c, err));
     if (c->logprobs) {
-        ATN_TRY(openai_check_logprobs(a, spec, "logprobs", err));
+        ATN_TRY(turn_check_logprobs(a, spec, "logprobs", err));
     }
     c->n_choices = spec->n_prompts * p->n_choices;
     c->choices = calloc(c->n_choices, sizeof *c->choices);

@@ -69,30 +69,6 @@ uint32_t openai_max_prompts(const api *a)
     return most > 0 ? most : 1;
 }
 
-atn_status openai_check_logprobs(const api *a, const turn_spec *spec, const char *param, atn_err *err)
-{
-    if (spec->stream) {
-        return ATN_OK;
-    }
-    const gen_params *p = &spec->params;
-    uint64_t tokens = 0;
-    for (uint32_t i = 0; i < spec->n_prompts; i++) {
-        uint64_t answer = p->has_max_new ? p->max_new_tokens : a->set.default_max_tokens;
-        if (!p->has_max_new && answer == 0) {
-            answer = a->info.context;
-        }
-        answer = answer < a->info.context ? answer : a->info.context;
-        tokens += answer + (p->prompt_logprobs ? spec->prompts[i].n : 0);
-    }
-    uint64_t entries = tokens * p->n_choices * (p->sample.n_top + 1u);
-    if (entries > OPENAI_MAX_LOGPROB_ENTRIES) {
-        return atn_fail(err, ATN_INVALID, param,
-                        "up to %" PRIu64 " log-probabilities in one answer, the limit is %d: ask for fewer, or stream",
-                        entries, OPENAI_MAX_LOGPROB_ENTRIES);
-    }
-    return ATN_OK;
-}
-
 void openai_handle(api *a, exchange *x, const turn_render *render, void *user,
                    atn_status (*read)(api *a, exchange *x, fields *f, turn_spec *spec, atn_err *err))
 {

@@ -8,9 +8,6 @@
 
 enum {
     COMPLETION_MAX_LOGPROBS = 5,
-    /* Log-probabilities in an answer that is sent whole: answers * tokens * (1 + alternatives). A stream has no such limit,
-     * since it keeps nothing. */
-    OPENAI_MAX_LOGPROB_ENTRIES = 1 << 18,
     OPENAI_ANSWER_MAX = 64 << 20, /* bytes of an answer that is sent whole, or of one event */
 };
 
@@ -30,8 +27,6 @@ atn_status openai_read(api *a, exchange *x, fields *f, const char *id_prefix, tu
                        atn_err *err) ATN_MUST_CHECK;
 /* Prompts that one request may hold: the setting, but no more than may wait, since they are queued together. */
 uint32_t openai_max_prompts(const api *a);
-/* ATN_INVALID naming param when an answer that is sent whole would hold too many log-probabilities. */
-atn_status openai_check_logprobs(const api *a, const turn_spec *spec, const char *param, atn_err *err) ATN_MUST_CHECK;
 /* The whole way of a request: parses the body, lets `read` fill the spec, and starts the turn or answers with what is wrong.
  * user (NULL: no memory) is the renderer's state, freed by render->free. */
 void openai_handle(api *a, exchange *x, const turn_render *render, void *user,

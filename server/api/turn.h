@@ -16,6 +16,12 @@
 
 typedef struct turn turn;
 
+enum {
+    /* Log-probabilities in an answer that is sent whole: answers * tokens * (1 + alternatives). A stream has no such limit,
+     * since it keeps nothing. */
+    TURN_MAX_LOGPROB_ENTRIES = 1 << 18,
+};
+
 /* What one engine event means for the client. */
 typedef struct turn_piece {
     uint32_t answer;          /* prompt * n_choices + choice */
@@ -117,6 +123,9 @@ atn_status turn_spec_read_session(exchange *x, fields *top, turn_spec *spec, atn
  * text is empty or no UTF-8. */
 atn_status turn_tokenize(api *a, const char *param, const char *text, size_t n, turn_prompt *out,
                          atn_err *err) ATN_MUST_CHECK;
+
+/* ATN_INVALID naming param when an answer that is sent whole would hold too many log-probabilities. */
+atn_status turn_check_logprobs(const api *a, const turn_spec *spec, const char *param, atn_err *err) ATN_MUST_CHECK;
 
 /* For renderers. */
 /* Queues one event of a streamed answer, whole ("data: ...\n\n"). */

@@ -1,6 +1,7 @@
 /* How a turn speaks: headers, events, pings, whole answers; and the small things that doors and renderers share. */
 #include "server/api/state.h"
 #include "server/api/turn_text.h"
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,5 +182,29 @@ atn_status turn_tokenize(api *a, const char *param, const char *text, size_t n, 
         return atn_fail(err, ATN_INVALID, param, "%s has no tokens", param);
     }
     out->n = (uint32_t)n_ids;
+    return ATN_OK;
+}
+
+atn_status turn_check_logprobs(const api *a, const turn_spec *spec, const char *param, atn_err *err)
+{
+    if (spec->stream) {
+        return ATN_OK;
+    }
+    const gen_params *p = &spec->params;
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < spec->n_prompts; i++) {
+        uint64_t answer = p->has_max_new ? p->max_new_tokens : a->set.default_max_tokens;
+        if (!p->has_max_new && answer == 0) {
+            answer = a->info.context;
+        }
+        answer = answer < a->info.context ? answer : a->info.context;
+        tokens += answer + (p->prompt_logprobs ? spec->prompts[i].n : 0);
+    }
+    uint64_t entries = tokens * p->n_choices * (p->sample.n_top + 1u);
+    if (entries > TURN_MAX_LOGPROB_ENTRIES) {
+        return atn_fail(err, ATN_INVALID, param,
+                        "up to %" PRIu64 " log-probabilities in one answer, the limit is %d: ask for fewer, or stream",
+                        entries, TURN_MAX_LOGPROB_ENTRIES);
+    }
     return ATN_OK;
 }

@@ -137,10 +137,9 @@ static bool random_id(char out[SESSION_ID_MAX + 1])
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) {
         return false;
     }
-    char *p = out;
-    p += sprintf(p, "s-");
+    memcpy(out, "s-", 2);
     for (size_t i = 0; i < sizeof bytes; i++) {
-        p += sprintf(p, "%02x", bytes[i]);
+        (void)snprintf(out + 2 + 2 * i, 3, "%02x", bytes[i]);
     }
     return true;
 }

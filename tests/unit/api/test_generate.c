@@ -442,6 +442,22 @@ static void test_context_numbers(void **state)
     world_free(w);
 }
 
+static void test_lists_are_bounded(void **state)
+{
+    (void)state;
+    world *w = world_new();
+    w->a->info.context = 1 << 20;
+    fake_exchange *f =
+        fake_post(w->a, "/generate", "{\"inputs\":\"a\",\"parameters\":{\"details\":true,\"top_n_tokens\":20}}");
+    assert_int_equal(f->status, 422);
+    assert_has(f->body.data, "the limit is 262144");
+    fake_close(f);
+    f = fake_post(w->a, "/generate_stream", "{\"inputs\":\"a\",\"parameters\":{\"details\":true,\"top_n_tokens\":20}}");
+    assert_int_equal(f->status, 0);
+    fake_close(f);
+    world_free(w);
+}
+
 static void test_truncate(void **state)
 {
     (void)state;
@@ -513,6 +529,8 @@ static void test_session_appends(void **state)
     /* Another key, another salt: no such session. */
     session_turn(w, "{\"inputs\":\"d\",\"session_id\":\"x\"}", 2, 404);
     session_turn(w, "{\"inputs\":\"d\",\"session_id\":\"x\",\"cache_salt\":\"s\"}", 1, 404);
+    session_turn(w, "{\"inputs\":\"d\",\"session_id\":\"y\",\"cache_salt\":\"s\",\"create\":true}", 1, 200);
+    session_turn(w, "{\"inputs\":\"d\",\"session_id\":\"y\",\"cache_salt\":\"s\"}", 2, 404);
     /* Session tokens are bounded by the setting, 40 here: 7 are there, the 2 new ones and 32 more do not fit. */
     f = fake_send(w->a, "POST", "/generate", "{\"inputs\":\"de\",\"parameters\":{\"max_new_tokens\":32}}", 1,
                   "X-Session-Id", "x");
@@ -701,6 +719,7 @@ int main(void)
         cmocka_unit_test(test_pings),
         cmocka_unit_test(test_context_numbers),
         cmocka_unit_test(test_truncate),
+        cmocka_unit_test(test_lists_are_bounded),
         cmocka_unit_test(test_session_appends),
         cmocka_unit_test(test_session_one_at_a_time),
         cmocka_unit_test(test_deadline_while_waiting),
