@@ -110,11 +110,15 @@ static bool detect_chatml(const char *text, chat_style *out)
     bool turns = has(text, "'<|im_start|>'+message['role']+'\\n'+message['content']") ||
                  has(text, "'<|im_start|>'+message.role+'\\n'+message.content") ||
                  has(text, "<|im_start|>{{ message['role'] }}\\n{{ message['content'] }}<|im_end|>");
-    if (!turns) {
+    /* Other ways to show tool results, and models that are made to think first, are not this family. */
+    bool tools = has(text, "<tool_response>");
+    bool other = (tools && !has(text, "'\\n<tool_response>\\n'")) || has(text, "<|im_start|>assistant\\n<think>") ||
+                 has(text, "content']|trim") || has(text, "content'] | trim");
+    if (!turns || other) {
         return true;
     }
     out->family = CHAT_CHATML;
-    if (has(text, "<tool_response>")) {
+    if (tools) {
         out->variant = has(text, "reasoning_content") && has(text, "</think>") ? CHAT_CHATML_THINK : CHAT_CHATML_TOOLS;
     }
     return default_system(text, out);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "core/base/utf8.h"
 #include "core/token/tokenizer.h"
 
 #define DATA "tests/golden/data/"
@@ -92,6 +93,41 @@ static void check_greedy(const atn_tokenizer *t, const json_t *prompt)
     free(text);
 }
 
+/* Random valid UTF-8 comes back as it was; trusted or not, whole or in segments, the bytes are the same. */
+static void check_random_text(const atn_tokenizer *t)
+{
+    static const uint32_t ranges[][2] = {{0x20, 0x7E},     {0x00, 0x7F},        {0x20, 0x20},
+                                         {0x80, 0x7FF},    {0x0A, 0x0A},        {0x800, 0xD7FF},
+                                         {0xE000, 0xFFFF}, {0x10000, 0x10FFFF}, {0x1F300, 0x1F6FF}};
+    enum { N_RANGES = sizeof ranges / sizeof ranges[0] };
+    uint64_t rng = 1;
+    for (int round = 0; round < 500; round++) {
+        char text[200];
+        size_t n = 0;
+        while (n < sizeof text - 4) {
+            rng = rng * 6364136223846793005u + 1442695040888963407u;
+            const uint32_t *r = ranges[(rng >> 33) % N_RANGES];
+            uint32_t cp = r[0] + (uint32_t)(rng >> 40) % (r[1] - r[0] + 1);
+            if (cp != 0x2581) { /* a space to SentencePiece */
+                n += utf8_encode(cp, text + n);
+            }
+        }
+        size_t cut = (size_t)(rng >> 50) % n;
+        atn_segment segs[] = {{text, cut, true}, {text + cut, n - cut, false}};
+        atn_err err = {0};
+        int32_t *ids;
+        size_t n_ids;
+        char *back;
+        size_t n_back;
+        assert_int_equal(atn_tokenize(t, segs, 2, ATN_TOKENIZE_BOS, &ids, &n_ids, &err), ATN_OK);
+        assert_int_equal(atn_detokenize(t, ids, n_ids, false, &back, &n_back, &err), ATN_OK);
+        assert_int_equal(n_back, n);
+        assert_memory_equal(back, text, n);
+        free(back);
+        free(ids);
+    }
+}
+
 static void check_golden(const char *json_path, const char *model_path)
 {
     json_error_t why;
@@ -110,6 +146,7 @@ static void check_golden(const char *json_path, const char *model_path)
         check_prompt(t, "long_prompt", long_prompt);
         check_greedy(t, long_prompt);
     }
+    check_random_text(t);
     tokenizer_close(t);
     json_decref(golden);
 }
