@@ -1,0 +1,513 @@
+"""The wire, byte by byte: messages whose length two readers could see differently, targets and hosts that are not what they
+seem, bodies too large or too slow, clients that leave, and more connections than there is room for."""
+
+import os
+import random
+import re
+import socket
+import struct
+import time
+import unittest
+
+import attnd_client
+from raw_http import ask, connect, post, read_to_end, request, split_answers, wait_until
+
+SMUGGLED = request(target="/livez?smuggled")
+LAST = [("Connection", "close")]
+LONG = {"inputs": "a", "parameters": {"max_new_tokens": 7000, "ignore_eos": True, "top_n_tokens": 5}}
+SHORT = {"inputs": "a", "parameters": {"max_new_tokens": 3, "ignore_eos": True}}
+
+
+def stream_request(fields):
+    return post("/generate_stream", fields)
+
+
+class RawTest(attnd_client.ServerTest):
+    def assert_refused(self, data, *statuses):
+        """One answer, JSON, the connection closed, and no route saw anything."""
+        before = self.metrics()["attnd_http_requests_total"]
+        answers = ask(self.server, data)
+        self.assertEqual(1, len(answers), answers)
+        self.assertIn(answers[0].status, statuses, answers)
+        self.assertEqual("close", answers[0].headers.get("connection"), answers)
+        self.assertEqual("application/json", answers[0].headers["content-type"])
+        self.assertIn("error", answers[0].json())
+        self.assertEqual(before + 1, self.metrics()["attnd_http_requests_total"])
+        return answers[0]
+
+    def assert_library_refuses(self, data, *statuses):
+        """The library's own page; its form is not ours to choose, but it closes and no route sees anything."""
+        before = self.metrics()["attnd_http_requests_total"]
+        with connect(self.server) as s:
+            try:
+                s.sendall(data)
+            except (ConnectionResetError, BrokenPipeError):
+                pass
+            got = read_to_end(s)
+        if got or None not in statuses:
+            self.assertRegex(got, rb"^HTTP/1\.1 \d{3} ")
+            self.assertIn(int(got.split()[1]), statuses, got[:200])
+        self.assertEqual(before + 1, self.metrics()["attnd_http_requests_total"])
+        return got
+
+    def assert_alive(self):
+        self.assertEqual(200, self.get("/livez").status)
+
+
+class MessageLength(RawTest):
+    def test_length_and_coding(self):
+        body = b"0\r\n\r\n" + SMUGGLED
+        for order in (["Content-Length", "Transfer-Encoding"], ["Transfer-Encoding", "Content-Length"]):
+            values = {"Content-Length": "3", "Transfer-Encoding": "chunked"}
+            data = request("POST", "/generate", [(name, values[name]) for name in order], body)
+            answer = self.assert_refused(data, 400)
+            self.assertIn("conflicting message length", answer.json()["error"]["message"])
+
+    def test_get_with_length_and_coding(self):
+        self.assert_refused(request("GET", "/livez", [("Content-Length", "3"), ("Transfer-Encoding", "chunked")], b"0\r\n\r\n" + SMUGGLED), 400)
+
+    def test_two_lengths(self):
+        for second in ("4", "3"):
+            data = request("POST", "/generate", [("Content-Length", "3"), ("Content-Length", second)], b"abc" + SMUGGLED)
+            self.assert_refused(data, 400)
+
+    def test_header_names(self):
+        for line in ("Content-Length : 3", "Content-Length\t: 3", "Content Length: 3", "X\xe4: 3", "X(y): 3"):
+            data = b"POST /generate HTTP/1.1\r\nHost: localhost\r\n" + line.encode("latin-1") + b"\r\n\r\n" + SMUGGLED
+            self.assert_refused(data, 400)
+
+    def test_nul_in_header_name_and_value(self):
+        self.assert_library_refuses(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX\0y: 3\r\n\r\n" + SMUGGLED, 400, None)
+        answers = ask(self.server, b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: a\0b\r\n\r\n")
+        self.assertEqual([400], [a.status for a in answers])
+
+    def test_transfer_codings(self):
+        for coding in ("xchunked", "gzip, chunked", "chunked, chunked", "chunked,", "identity", "chunked;x=1", '"chunked"'):
+            data = request("POST", "/generate", [("Transfer-Encoding", coding)], b"0\r\n\r\n" + SMUGGLED)
+            self.assert_refused(data, 501)
+        data = request("POST", "/generate", [("Transfer-Encoding", "chunked")] * 2, b"0\r\n\r\n" + SMUGGLED)
+        self.assert_refused(data, 400)
+
+    def test_folded_header(self):
+        """The library glues a folded line to the header's name. Nobody can see that, so the connection ends with the answer."""
+        for head, fold, body in (
+            (b"Content-Lengt: 3", b" h", b"abc"),
+            (b"Transfer-Encodin: chunked", b" g", b"0\r\n\r\n"),
+        ):
+            for method, target in ((b"GET", b"/livez"), (b"POST", b"/generate"), (b"HEAD", b"/livez")):
+                data = method + b" " + target + b" HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n" + fold + b"\r\n\r\n" + body + SMUGGLED
+                answers = ask(self.server, data, heads=(0,) if method == b"HEAD" else ())
+                self.assertEqual(1, len(answers), answers)
+                self.assertEqual("close", answers[0].headers["connection"])
+
+    def test_every_answer_to_a_body_closes(self):
+        for data in (post("/generate", SHORT), post("/nowhere", SHORT), request("DELETE", "/v1/sessions/none"),
+                     request("GET", "/livez", [("Content-Length", "3")], b"abc"), request("PUT", "/livez")):
+            answers = ask(self.server, data + SMUGGLED)
+            self.assertEqual(1, len(answers), answers)
+            self.assertEqual("close", answers[0].headers["connection"])
+
+    def test_malformed_lengths(self):
+        for length in ("+3", "-1", "0x3", "3, 3", "3 3", "abc", "18446744073709551616"):
+            got = self.assert_library_refuses(request("POST", "/generate", [("Content-Length", length)], b"abc" + SMUGGLED), 400, 413)
+            self.assertLessEqual(got.count(b"HTTP/1.1 "), 2)  # the library's page repeats its status line in its body
+
+    def test_huge_lengths(self):
+        for length in ("18446744073709551615", str(2**63), str(2**62), str(3 << 20)):
+            answer = self.assert_refused(request("POST", "/tokenize", [("Content-Length", length)], b"abc"), 413)
+            self.assertIn("2097152", str(answer.json()))
+
+    def test_malformed_chunks(self):
+        for chunk in (b"-2\r\nab\r\n", b"0x3\r\nabc\r\n", b"fffffffffffffffff\r\n", b"+3\r\nabc\r\n", b" 3\r\nabc\r\n", b"\r\n", b"3\r\nabcde\r\n0\r\n\r\n", b"zz\r\n"):
+            self.assert_library_refuses(request("POST", "/generate", [("Transfer-Encoding", "chunked")], chunk), 400, 413)
+
+    def test_chunked_body_is_one_body(self):
+        body = b'{"inputs": "a", "parameters": {"max_new_tokens": 1}}'
+        chunks = b"".join(b"%x;ext=1\r\n%c\r\n" % (1, byte) for byte in body) + b"0\r\nTrailer: x\r\n\r\n"
+        data = request("POST", "/generate", [("Transfer-Encoding", "chunked"), ("Content-Type", "application/json")], chunks)
+        answers = ask(self.server, data)
+        self.assertEqual([200], [a.status for a in answers], answers)
+
+    def test_endless_chunk_extension(self):
+        with connect(self.server) as s:
+            s.sendall(request("POST", "/generate", [("Transfer-Encoding", "chunked")], b"3;"))
+            try:
+                for _ in range(200):
+                    s.sendall(b"x" * 4096)
+            except (ConnectionResetError, BrokenPipeError):
+                pass
+            self.assertRegex(read_to_end(s), rb"^(HTTP/1\.1 4\d\d |$)")
+        self.assert_alive()
+
+
+class Targets(RawTest):
+    def test_targets_that_are_refused(self):
+        for target in ("/livez%00x", "/livez%00", "/a%zz", "/a%4", "/a%0a", "*", "http://localhost/livez", "livez", "/a#b", "/a b", "/a\xe4"):
+            answers = ask(self.server, request("GET", target, LAST))
+            self.assertEqual([400], [a.status for a in answers], target)
+
+    def test_raw_nul_in_the_target(self):
+        answers = ask(self.server, b"GET /livez\0.txt HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self.assertEqual([400], [a.status for a in answers])
+
+    def test_paths_that_do_not_exist(self):
+        for target in ("/../livez", "//livez", "/livez/", "/LIVEZ", "/livez%2f", "/v1/sessions/a/b", "/livez.txt", "/%2e%2e/livez"):
+            answers = ask(self.server, request("GET", target, LAST))
+            self.assertEqual([404], [a.status for a in answers], target)
+
+    def test_escapes_and_queries(self):
+        for target in ("/livez?a=%00&b", "/%6civez", "/livez?", "/livez?/../x"):
+            answers = ask(self.server, request("GET", target, LAST))
+            self.assertEqual([200], [a.status for a in answers], target)
+
+    def test_methods(self):
+        for method in ("OPTIONS", "TRACE", "PUT", "PATCH", "DELETE", "FROB", "get"):
+            answers = ask(self.server, request(method, "/livez"))
+            self.assertEqual([405], [a.status for a in answers], method)
+            self.assertEqual("GET, HEAD", answers[0].headers["allow"])
+        answers = ask(self.server, request("GET", "/generate", LAST))
+        self.assertEqual((405, "POST"), (answers[0].status, answers[0].headers["allow"]))
+        for data in (request("OPTIONS", "*"), request("CONNECT", "localhost:80")):
+            self.assert_refused(data, 400)
+
+    def test_query_arguments(self):
+        answer = self.assert_refused(request("GET", "/livez?" + "&".join(["x=1"] * 7000)[:20000]), 400)
+        self.assertIn("64", answer.json()["error"]["message"])
+        answers = ask(self.server, request("GET", "/livez?" + "&".join(["x=1"] * 64), LAST))
+        self.assertEqual([200], [a.status for a in answers])
+
+    def test_too_much_head(self):
+        for data in (
+            request("GET", "/livez", [("X", "a" * 40000)]),
+            request("GET", "/livez", [(f"X-{i}", "a") for i in range(2000)]),
+            request("GET", "/livez", [("Cookie", "a=b; " * 10000)]),
+            request("GET", "/" + "a" * 40000),
+        ):
+            self.assert_library_refuses(data, 400, 414, 431, None)
+        answer = self.assert_refused(request("GET", "/livez", [(f"X-{i}", "a") for i in range(200)]), 400)
+        self.assertIn("128", answer.json()["error"]["message"])
+
+    def test_endless_trailers(self):
+        with connect(self.server) as s:
+            s.sendall(request("POST", "/generate", [("Transfer-Encoding", "chunked")], b"0\r\n"))
+            try:
+                for i in range(20000):
+                    s.sendall(b"X-%d: aaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n" % i)
+            except (ConnectionResetError, BrokenPipeError):
+                pass
+            self.assertRegex(read_to_end(s), rb"^(HTTP/1\.1 4\d\d |$)")
+        self.assert_alive()
+
+
+class Hosts(RawTest):
+    flags = ["--allow-host", "attnd.example,other.example"]
+
+    def test_hosts(self):
+        for host, status in (
+            ("localhost", 200), ("LocalHost:99", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("10.0.0.7:80", 200),
+            ("attnd.example", 200), ("OTHER.example:8080", 200),
+            ("evil.com", 403), ("localhost.evil.com", 403), ("attnd.example.evil.com", 403), ("", 400), ("a b", 400), (None, 400),
+        ):
+            answers = ask(self.server, request("GET", "/livez", LAST, host=host))
+            self.assertEqual([status], [a.status for a in answers], host)
+
+    def test_two_hosts(self):
+        answers = ask(self.server, request("GET", "/livez", [("Host", "localhost"), *LAST]))
+        self.assertEqual([400], [a.status for a in answers])
+
+    def test_foreign_origin_gets_no_permission(self):
+        answers = ask(self.server, request("GET", "/livez", [("Origin", "http://evil.com"), *LAST]))
+        self.assertEqual(200, answers[0].status)
+        self.assertFalse([name for name in answers[0].headers if name.startswith("access-control")])
+
+
+class Versions(RawTest):
+    def test_other_versions(self):
+        for data in (
+            b"GET /livez HTTP/1.2\r\nHost: localhost\r\n\r\n", b"GET /livez HTTP/2.0\r\nHost: localhost\r\n\r\n",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET /livez\r\n\r\n", b"GET /livez http/1.1\r\nHost: localhost\r\n\r\n",
+            b"GET /livez HTTP/1.1x\r\nHost: localhost\r\n\r\n", b"GET /livez HTTP/11\r\nHost: localhost\r\n\r\n",
+        ):
+            self.assert_library_refuses(data, 400, 505)
+
+    def test_noise(self):
+        hello = bytes.fromhex("16030100c8010000c40303") + bytes(random.Random(1).randbytes(200)) + b"\r\n\r\n"
+        lines = len(self.server.lines)
+        for data in (hello, random.Random(2).randbytes(65536), b"\0" * 5000, b"\r\n" * 5000 + b"x\r\n\r\n", b" / \r\n\r\n"):
+            with connect(self.server) as s:
+                try:
+                    s.sendall(data)
+                    s.shutdown(socket.SHUT_WR)
+                except OSError:
+                    pass
+                self.assertRegex(read_to_end(s), rb"^(HTTP/1\.1 [45]\d\d |$)")
+        self.assert_alive()
+        self.assertEqual(lines, len(self.server.lines), self.server.log())
+
+    def test_http_1_0(self):
+        body = b'{"inputs": "a", "parameters": {"max_new_tokens": 3, "ignore_eos": true}}'
+        head = [("Content-Type", "application/json"), ("Content-Length", len(body))]
+        answers = ask(self.server, request("POST", "/generate_stream", head, body, version="HTTP/1.0"))
+        self.assertEqual([200], [a.status for a in answers])
+        self.assertNotIn("transfer-encoding", answers[0].headers)
+        self.assertTrue(answers[0].body.startswith(b"data:"), answers)
+        self.assertTrue(answers[0].body.endswith(b"\n\n"), answers)
+        answers = ask(self.server, request("GET", "/livez", version="HTTP/1.0", host=None))
+        self.assertEqual([200], [a.status for a in answers])
+
+
+class Sequence(RawTest):
+    def test_pipelined_requests(self):
+        data = b"".join(request("GET", target, [("x-request-id", f"id-{i}")]) for i, target in enumerate(("/livez", "/info", "/nowhere")))
+        answers = ask(self.server, data + request("GET", "/readyz", [("x-request-id", "id-3"), *LAST]))
+        self.assertEqual([200, 200, 404, 200], [a.status for a in answers])
+        self.assertEqual(["id-0", "id-1", "id-2", "id-3"], [a.headers["x-request-id"] for a in answers])
+
+    def test_a_stream_ends_its_connection(self):
+        answers = ask(self.server, request("GET", "/livez") + stream_request(SHORT) + SMUGGLED)
+        self.assertEqual([200, 200], [a.status for a in answers])
+        self.assertEqual("text/event-stream", answers[1].headers["content-type"])
+        self.assertEqual("close", answers[1].headers["connection"])
+
+    def test_head(self):
+        with open(os.path.join(attnd_client.ROOT, "server", "api", "routes.c")) as f:
+            routes = re.findall(r'\{"(GET|POST|DELETE)", "([^"]+)"', f.read())
+        self.assertGreater(len(routes), 10)
+        for method, path in routes:
+            target = path.replace("{id}", "none")
+            data = request("HEAD", target) + request("GET", "/livez", LAST)
+            answers = ask(self.server, data, heads=(0,))
+            self.assertEqual(2, len(answers), (target, answers))
+            self.assertEqual(200, answers[1].status)
+            if method == "POST" and ("GET", path) not in routes:
+                self.assertEqual(405, answers[0].status, target)
+
+    def test_request_ids(self):
+        for sent, echoed in (("abc.DEF_1-2", True), ("a" * 64, True), ("a" * 65, False), ("a b", False), ("a/b", False), ("\xe4", False)):
+            answers = ask(self.server, request("GET", "/livez", [("X-Request-ID", sent), *LAST]))
+            got = answers[0].headers["x-request-id"]
+            self.assertEqual(echoed, got == sent, sent)
+            self.assertRegex(got, r"^[A-Za-z0-9._-]{1,64}$")
+        made = {ask(self.server, request("GET", "/livez", LAST))[0].headers["x-request-id"] for _ in range(5)}
+        self.assertEqual(5, len(made))
+        refused = ask(self.server, request("GET", "/nowhere", [("x-request-id", "kept"), *LAST]))
+        self.assertEqual("kept", refused[0].headers["x-request-id"])
+
+    def test_one_write_a_chunk(self):
+        with self.stream("/generate_stream", SHORT) as s:
+            chunks = list(s.chunks())
+        self.assertTrue(s.clean)
+        self.assertEqual(3, len([c for c in chunks if c.startswith(b"data:")]), chunks)
+        self.assertTrue(all(c.endswith(b"\n\n") for c in chunks), chunks)
+
+
+class Bodies(RawTest):
+    flags = ["--max-body", "64k"]
+
+    def test_too_large_by_length(self):
+        body = b'{"inputs": "' + b"a" * 65536 + b'"}'
+        answer = self.assert_refused(post("/generate", body), 413)
+        self.assertIn("65536", str(answer.json()))
+
+    def test_expect_continue(self):
+        with connect(self.server) as s:
+            s.sendall(request("POST", "/generate", [("Content-Length", 1 << 20), ("Expect", "100-continue")]))
+            answers = split_answers(read_to_end(s))
+        self.assertEqual([413], [a.status for a in answers])
+        body = b'{"inputs": "a", "parameters": {"max_new_tokens": 1}}'
+        with connect(self.server) as s:
+            s.sendall(request("POST", "/generate", [("Content-Type", "application/json"), ("Content-Length", len(body)), ("Expect", "100-continue")]))
+            self.assertEqual(b"HTTP/1.1 100 Continue\r\n\r\n", s.recv(25))
+            s.sendall(body)
+            self.assertEqual([200], [a.status for a in split_answers(read_to_end(s))])
+
+    def test_endless_chunked_body(self):
+        before = self.server.rss_bytes()
+        with connect(self.server) as s:
+            s.sendall(request("POST", "/generate", [("Transfer-Encoding", "chunked")]))
+            sent = 0
+            try:
+                while sent < 64 << 20:
+                    s.sendall(b"4000\r\n" + b"a" * 0x4000 + b"\r\n")
+                    sent += 0x4000
+            except (ConnectionResetError, BrokenPipeError):
+                pass
+            got = read_to_end(s)
+        if got:  # what was sent behind the limit may reset the connection before the answer is read
+            self.assertEqual([413], [a.status for a in split_answers(got)])
+        self.assertLess(self.server.rss_bytes() - before, 8 << 20)
+        self.assert_alive()
+
+    def test_chunked_body_just_over_the_limit(self):
+        data = request("POST", "/generate", [("Transfer-Encoding", "chunked")], b"10001\r\n" + b"a" * 0x10001 + b"\r\n")
+        answers = ask(self.server, data)
+        self.assertEqual([413], [a.status for a in answers])
+        self.assertIn("65536", str(answers[0].json()))
+
+    def test_cut_off_body(self):
+        before = self.metrics()["attnd_http_connections"]
+        sockets = []
+        for close in ("half", "close", "reset"):
+            s = connect(self.server)
+            s.sendall(request("POST", "/generate", [("Content-Length", "1000")], b"abc"))
+            if close == "half":
+                s.shutdown(socket.SHUT_WR)
+                sockets.append(s)
+            elif close == "reset":
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                s.close()
+            else:
+                s.close()
+        wait_until(lambda: self.metrics()["attnd_http_connections"] <= before, "connections of cut-off bodies close", 20)
+        self.assertEqual(b"", read_to_end(sockets[0]))
+        sockets[0].close()
+
+    def test_cut_off_head(self):
+        before = self.metrics()["attnd_http_connections"]
+        with connect(self.server) as s:
+            s.sendall(b"GET /livez HTTP/1.1\r\nHost: loc")
+            s.shutdown(socket.SHUT_WR)
+            self.assertEqual(b"", read_to_end(s))
+        wait_until(lambda: self.metrics()["attnd_http_connections"] <= before, "connection of a cut-off head closes", 20)
+
+
+class SlowClients(RawTest):
+    def test_slow_head_and_slow_body(self):
+        """A byte now and then keeps no connection alive: a head has 10 s, a body 30 s."""
+        heads = [connect(self.server) for _ in range(200)]
+        silent = connect(self.server)
+        body = connect(self.server)
+        body.sendall(request("POST", "/generate", [("Content-Length", "1000")]))
+        second = connect(self.server)
+        second.sendall(request("GET", "/livez"))
+        self.assertTrue(second.recv(1000).startswith(b"HTTP/1.1 200"))
+        text, sent, ended, answers = b"GET /livez HTTP/1.1\r\nX: " + b"a" * 1000, 0, set(), {}
+        end = time.monotonic() + attnd_client.TIMEOUT
+        while len(ended) < len(heads) + 3:
+            self.assertLess(time.monotonic(), end, "a slow connection lives on")
+            self.assert_alive()
+            for s in [*heads, silent, body, second]:
+                if s in ended:
+                    continue
+                s.setblocking(False)
+                try:
+                    got = s.recv(4096)
+                    if got:
+                        answers[s] = answers.get(s, b"") + got
+                    else:
+                        ended.add(s)
+                except BlockingIOError:
+                    pass
+                except ConnectionResetError:
+                    ended.add(s)
+                try:
+                    if s not in ended and s is not silent:
+                        s.send(b"x" if s is body else text[sent : sent + 1])
+                except OSError:
+                    pass
+            sent += 1
+            time.sleep(0.5)
+        self.assertEqual([408], [a.status for a in split_answers(answers[body])])
+        self.assertEqual("invalid_request_error", answers and split_answers(answers[second])[0].json()["error"]["type"])
+        self.assertNotIn(silent, answers)
+        for s in [*heads, silent, body, second]:
+            s.close()
+        self.assertGreaterEqual(self.metrics()["attnd_http_timeouts_total"], 203)
+
+
+class Leavers(RawTest):
+    flags = ["--max-sequences", "2", "--context", "8192", "--kv-bytes", "256m"]
+
+    def start(self, fields=LONG, target="/generate_stream"):
+        s = connect(self.server, receive_buffer=4096)
+        s.sendall(post(target, fields))
+        return s
+
+    def test_closed_half_closed_and_reset_streams(self):
+        for how in ("close", "half", "reset"):
+            for target in ("/generate_stream", "/generate"):
+                with self.subTest(how=how, target=target):
+                    s = self.start(target=target)
+                    if target == "/generate_stream":
+                        self.assertTrue(s.recv(20).startswith(b"HTTP/1.1 200"))
+                    else:
+                        wait_until(lambda: self.metrics()["attnd_requests_running"] > 0, "the request runs")
+                    if how == "reset":
+                        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    if how == "half":
+                        s.shutdown(socket.SHUT_WR)
+                        if target == "/generate":
+                            self.assertEqual(b"", read_to_end(s))
+                    else:
+                        s.close()
+                    self.assert_idle()
+                    s.close()
+
+    def test_leaving_while_waiting(self):
+        running = [self.start() for _ in range(2)]
+        wait_until(lambda: self.metrics()["attnd_requests_running"] == 2, "two streams run")
+        waiting = [self.start() for _ in range(4)]
+        wait_until(lambda: self.metrics()["attnd_requests_waiting"] == 4, "four wait")
+        for s in waiting:
+            s.close()
+        wait_until(lambda: self.metrics()["attnd_requests_waiting"] == 0, "nobody waits")
+        for s in running:
+            s.close()
+        self.assert_idle()
+
+    def test_sent_and_gone(self):
+        for _ in range(20):
+            s = self.start()
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            s.close()
+        self.assert_idle()
+        wait_until(lambda: self.metrics()["attnd_http_connections"] <= 1, "connections close")
+
+
+class SlowReader(RawTest):
+    flags = ["--context", "8192", "--kv-bytes", "256m", "--stall-timeout", "2", "--max-sequences", "4"]
+
+    def test_slow_reader_is_cut_and_others_are_not(self):
+        slow = connect(self.server, receive_buffer=4096)
+        slow.sendall(stream_request(LONG))
+        time.sleep(0.2)
+        with self.stream("/generate_stream", SHORT) as s:
+            self.assertEqual(3, len(list(s)))
+        self.assertTrue(s.clean)
+        self.assert_idle()
+        got = read_to_end(slow)
+        slow.close()
+        self.assertTrue(got.startswith(b"HTTP/1.1 200"))
+        self.assertFalse(got.endswith(b"0\r\n\r\n"), "a cut stream must not look complete")
+
+
+class ConnectionLimit(RawTest):
+    flags = ["--max-connections", "8", "--max-sequences", "1", "--context", "8192", "--kv-bytes", "128m"]
+
+    def test_silent_connections_make_room(self):
+        silent = [connect(self.server) for _ in range(300)]
+        for _ in range(20):
+            self.assert_alive()
+        self.assertEqual(200, self.post("/generate", SHORT).status)
+        for s in silent:
+            s.close()
+        self.assertGreater(self.metrics()["attnd_http_connections_evicted_total"], 200)
+
+    def test_busy_connections_get_503(self):
+        streams = [connect(self.server, receive_buffer=4096) for _ in range(8)]
+        for s in streams:
+            s.sendall(stream_request(LONG))
+        wait_until(lambda: self.metrics()["attnd_requests_waiting"] == 7, "the streams wait")
+        answers = ask(self.server, post("/generate", SHORT))
+        self.assertEqual([503], [a.status for a in answers])
+        self.assertIn("retry-after", answers[0].headers)
+        self.assertIn("too many connections", str(answers[0].json()))
+        self.assert_alive()
+        for s in streams:
+            s.close()
+        wait_until(lambda: self.metrics()["attnd_http_connections"] <= 1, "connections close")
+        self.assertEqual(200, self.post("/generate", SHORT).status)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
