@@ -126,9 +126,22 @@ conn *conn_open(http *h, struct MHD_Connection *mc)
     return c;
 }
 
+void conn_end_request(conn *c)
+{
+    request *r = c->request;
+    if (r != NULL) {
+        request_closed(r);
+        c->request = NULL;
+        c->h->n_requests--;
+        request_free(r);
+        conn_enter(c, CONN_HEAD);
+    }
+}
+
 void conn_close(conn *c)
 {
     if (c != NULL) {
+        conn_end_request(c); /* libmicrohttpd forgets to complete some that it found malformed */
         c->h->n_conns--;
         c->h->n_dead -= c->phase == CONN_DEAD;
         unlink_conn(c);

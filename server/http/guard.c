@@ -142,15 +142,6 @@ atn_status guard_target(const char *raw, char **path, const char **query, atn_er
     return ATN_OK;
 }
 
-bool guard_too_many_args(const char *raw)
-{
-    size_t n = 0;
-    for (const char *p = strchr(raw, '?'); p != NULL && *p != '\0'; p++) {
-        n += *p == '&';
-    }
-    return n >= GUARD_MAX_QUERY_ARGS;
-}
-
 /* Takes the port off: "name:80", "[::1]:80". False: malformed or too long. */
 static bool host_name(const char *value, size_t n, char out[256])
 {
@@ -173,6 +164,11 @@ static bool host_name(const char *value, size_t n, char out[256])
     }
     for (size_t i = end + 1; i < n; i++) {
         if (!is_digit(value[i])) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < end; i++) {
+        if (!(is_alnum(value[i]) || strchr("-._:[]%", value[i]) != NULL)) {
             return false;
         }
     }

@@ -12,8 +12,7 @@
 #include <stdint.h>
 
 enum {
-    GUARD_MAX_HEADERS = 128,   /* fields a request */
-    GUARD_MAX_QUERY_ARGS = 64, /* '&' in a query, plus one */
+    GUARD_MAX_HEADERS = 128, /* fields a request */
     GUARD_MAX_REQUEST_ID = 64,
 };
 
@@ -38,9 +37,6 @@ atn_status guard_framing_check(const guard_header *h, size_t n, guard_framing *o
 /* Origin-form only (RFC 9112 3.2.1): begins with '/', printable ASCII, whole %XX escapes, none of a control byte.
  * *path: percent-decoded and malloc'ed, without the query. *query: into raw, without '?', "" when absent. */
 atn_status guard_target(const char *raw, char **path, const char **query, atn_err *err) ATN_MUST_CHECK;
-
-/* More '&' than GUARD_MAX_QUERY_ARGS: libmicrohttpd would go silent at 500. */
-bool guard_too_many_args(const char *raw);
 
 typedef struct guard_hosts {
     const char *const *names; /* [n] without port; "*" allows all */

@@ -116,6 +116,7 @@ void request_free(request *r);
 
 /* conn.c */
 conn *conn_open(http *h, struct MHD_Connection *mc); /* NULL: no memory */
+void conn_end_request(conn *c);                      /* closes and frees it, if there is one */
 void conn_close(conn *c);                            /* NULL is fine */
 void conn_head_began(conn *c);                       /* the first line of a request is there */
 void conn_enter(conn *c, conn_phase phase);

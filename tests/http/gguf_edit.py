@@ -54,3 +54,15 @@ def add_strings(source, target, values):
     head += b"\0" * (-len(head) % align)
     with open(target, "wb") as f:
         f.write(head + data[tensors:])
+
+
+def set_u32(source, target, key, value):
+    """Writes target: source with another value of a uint32 key."""
+    with open(source, "rb") as f:
+        data = bytearray(f.read())
+    mark = _string(key) + struct.pack("<I", 4)
+    if data.count(mark) != 1:
+        raise ValueError(f"{key} is no uint32 of that file")
+    struct.pack_into("<I", data, data.index(mark) + len(mark), value)
+    with open(target, "wb") as f:
+        f.write(data)

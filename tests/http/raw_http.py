@@ -1,10 +1,26 @@
 """Bytes as they are on the wire: requests no HTTP library would send, and answers cut up without forgiving anything."""
 
+import atexit
 import json
+import os
+import shutil
 import socket
+import tempfile
 import time
 
+import attnd_client
+import gguf_edit
+
 PATIENCE = 45  # seconds until a silent server counts as hung; no test asserts that something is fast
+
+
+def long_context_model():
+    """The tiny model with a context of 8192: room for streams that last until somebody ends them."""
+    folder = tempfile.mkdtemp(prefix="attnd-http-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = os.path.join(folder, "long.gguf")
+    gguf_edit.set_u32(attnd_client.TINY_LLAMA, path, "llama.context_length", 8192)
+    return path
 
 
 class Answer:

@@ -10,8 +10,9 @@ import time
 import unittest
 
 import attnd_client
-from raw_http import ask, connect, post, read_to_end, request, split_answers, wait_until
+from raw_http import ask, connect, long_context_model, post, read_to_end, request, split_answers, wait_until
 
+LONG_CONTEXT = long_context_model()
 SMUGGLED = request(target="/livez?smuggled")
 LAST = [("Connection", "close")]
 LONG = {"inputs": "a", "parameters": {"max_new_tokens": 7000, "ignore_eos": True, "top_n_tokens": 5}}
@@ -78,8 +79,11 @@ class MessageLength(RawTest):
 
     def test_nul_in_header_name_and_value(self):
         self.assert_library_refuses(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX\0y: 3\r\n\r\n" + SMUGGLED, 400, None)
-        answers = ask(self.server, b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: a\0b\r\n\r\n")
-        self.assertEqual([400], [a.status for a in answers])
+        # The library ends a value at a NUL. A length or coding cut short so must not let a second request through.
+        for line, body in ((b"Content-Length: 3\0", b"abc"), (b"Content-Length: 3\0 9", b"abc"), (b"Transfer-Encoding: chunked\0x", b"0\r\n\r\n")):
+            answers = ask(self.server, b"POST /generate HTTP/1.1\r\nHost: localhost\r\n" + line + b"\r\n\r\n" + body + SMUGGLED)
+            self.assertEqual(1, len(answers), answers)
+            self.assertEqual("close", answers[0].headers["connection"])
 
     def test_transfer_codings(self):
         for coding in ("xchunked", "gzip, chunked", "chunked, chunked", "chunked,", "identity", "chunked;x=1", '"chunked"'):
@@ -170,11 +174,10 @@ class Targets(RawTest):
         for data in (request("OPTIONS", "*"), request("CONNECT", "localhost:80")):
             self.assert_refused(data, 400)
 
-    def test_query_arguments(self):
-        answer = self.assert_refused(request("GET", "/livez?" + "&".join(["x=1"] * 7000)[:20000]), 400)
-        self.assertIn("64", answer.json()["error"]["message"])
-        answers = ask(self.server, request("GET", "/livez?" + "&".join(["x=1"] * 64), LAST))
-        self.assertEqual([200], [a.status for a in answers])
+    def test_many_query_arguments(self):
+        for n in (64, 499, 500, 5000):
+            answers = ask(self.server, request("GET", "/livez?" + "&".join(["x=1"] * n), LAST))
+            self.assertEqual([200], [a.status for a in answers], n)
 
     def test_too_much_head(self):
         for data in (
@@ -416,7 +419,8 @@ class SlowClients(RawTest):
 
 
 class Leavers(RawTest):
-    flags = ["--max-sequences", "2", "--context", "8192", "--kv-bytes", "256m"]
+    model = LONG_CONTEXT
+    flags = ["--max-sequences", "2", "--kv-bytes", "256m"]
 
     def start(self, fields=LONG, target="/generate_stream"):
         s = connect(self.server, receive_buffer=4096)
@@ -465,7 +469,8 @@ class Leavers(RawTest):
 
 
 class SlowReader(RawTest):
-    flags = ["--context", "8192", "--kv-bytes", "256m", "--stall-timeout", "2", "--max-sequences", "4"]
+    model = LONG_CONTEXT
+    flags = ["--kv-bytes", "256m", "--stall-timeout", "2", "--max-sequences", "4"]
 
     def test_slow_reader_is_cut_and_others_are_not(self):
         slow = connect(self.server, receive_buffer=4096)
@@ -478,11 +483,13 @@ class SlowReader(RawTest):
         got = read_to_end(slow)
         slow.close()
         self.assertTrue(got.startswith(b"HTTP/1.1 200"))
-        self.assertFalse(got.endswith(b"0\r\n\r\n"), "a cut stream must not look complete")
+        self.assertLess(got.count(b'"token"'), LONG["parameters"]["max_new_tokens"])
+        self.assertNotIn(b'"finish_reason":"length"', got)
 
 
 class ConnectionLimit(RawTest):
-    flags = ["--max-connections", "8", "--max-sequences", "1", "--context", "8192", "--kv-bytes", "128m"]
+    model = LONG_CONTEXT
+    flags = ["--max-connections", "8", "--max-sequences", "1", "--kv-bytes", "128m"]
 
     def test_silent_connections_make_room(self):
         silent = [connect(self.server) for _ in range(300)]
@@ -497,7 +504,7 @@ class ConnectionLimit(RawTest):
         streams = [connect(self.server, receive_buffer=4096) for _ in range(8)]
         for s in streams:
             s.sendall(stream_request(LONG))
-        wait_until(lambda: self.metrics()["attnd_requests_waiting"] == 7, "the streams wait")
+        wait_until(lambda: ask(self.server, post("/tokenize", {"inputs": "a"}))[0].status == 503, "all places are taken")
         answers = ask(self.server, post("/generate", SHORT))
         self.assertEqual([503], [a.status for a in answers])
         self.assertIn("retry-after", answers[0].headers)
