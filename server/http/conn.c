@@ -97,11 +97,18 @@ void conn_refuse(conn *c, const atn_err *err)
     c->h->count.refused++;
 }
 
+/* A request may lie in the kernel that libmicrohttpd has not read yet. */
+static bool has_input(const conn *c)
+{
+    char byte;
+    return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
 /* Above the limit, whoever has waited longest for a request to come makes room. */
 static void make_room(http *h, const conn *fresh)
 {
     for (conn *c = h->first; c != NULL && h->n_conns - h->n_dead > h->set.max_connections; c = c->next) {
-        if (c->phase == CONN_HEAD && c != fresh) {
+        if (c->phase == CONN_HEAD && c != fresh && !has_input(c)) {
             atn_err err;
             (void)atn_fail(&err, ATN_UNAVAILABLE, NULL, "too many connections");
             conn_refuse(c, &err);
