@@ -133,7 +133,6 @@ static void put_limits(buf *b, const api *a, const atn_engine_info *e)
     put_count(b, "logit_bias", ATN_MAX_LOGIT_BIAS);
     put_count(b, "top_logprobs", ATN_MAX_TOP);
     put_count(b, "completion_logprobs", COMPLETION_MAX_LOGPROBS);
-    put_count(b, "prompt_logprob_rows", e->max_prompt_logprob_rows);
     put_count(b, "logprob_entries", TURN_MAX_LOGPROB_ENTRIES);
     put_count(b, "prompts", openai_max_prompts(a));
     put_count(b, "sessions", a->set.max_sessions);
@@ -194,19 +193,19 @@ void handle_info(api *a, exchange *x)
 
 void handle_hello(api *a, exchange *x)
 {
-    static const char routes[] =
-        "\n"
-        "POST /generate, /generate_stream   text from {\"inputs\", \"parameters\"}\n"
-        "POST /v1/completions               OpenAI completions\n"
-        "POST /v1/chat/completions          OpenAI chat\n"
-        "GET  /v1/models\n"
-        "GET  /v1/sessions                  sessions; GET and DELETE /v1/sessions/{id}\n"
-        "POST /tokenize, /detokenize, /apply-template, /chat_tokenize\n"
-        "GET  /info                         model, backend, limits\n"
-        "GET  /livez, /readyz, /health      probes\n"
-        "GET  /metrics                      Prometheus\n"
-        "\n"
-        "curl -N HOST/generate_stream -d '{\"inputs\":\"Once upon a time\",\"parameters\":{\"max_new_tokens\":50}}'\n";
+    static const char routes[] = "\n"
+                                 "POST /generate, /generate_stream   text from {\"inputs\", \"parameters\"}\n"
+                                 "POST /v1/completions               OpenAI completions\n"
+                                 "POST /v1/chat/completions          OpenAI chat\n"
+                                 "GET  /v1/models\n"
+                                 "GET  /v1/sessions                  sessions; GET and DELETE /v1/sessions/{id}\n"
+                                 "POST /tokenize, /detokenize, /apply-template, /chat_tokenize\n"
+                                 "GET  /info                         model, backend, limits\n"
+                                 "GET  /livez, /readyz, /health      probes\n"
+                                 "GET  /metrics                      Prometheus\n"
+                                 "\n"
+                                 "curl -N HOST/generate_stream -H 'content-type: application/json' \\\n"
+                                 "  -d '{\"inputs\":\"Once upon a time\",\"parameters\":{\"max_new_tokens\":50}}'\n";
     buf b;
     buf_init(&b, INFO_MAX);
     buf_printf(&b, "attnd %s", a->set.version);

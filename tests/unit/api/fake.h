@@ -197,6 +197,8 @@ struct atn_engine {
     uint64_t dropped[64];
     uint32_t n_dropped;
     atn_status refuse; /* what submit says from stream number refuse_from on */
+    uint64_t steps;
+    bool busy;
     uint32_t refuse_from;
 };
 
@@ -250,9 +252,8 @@ void atn_engine_get_metrics(atn_engine *e, atn_metrics *out)
 }
 uint64_t atn_engine_steps(const atn_engine *e, bool *busy)
 {
-    (void)e;
-    *busy = false;
-    return 0;
+    *busy = e->busy;
+    return e->steps;
 }
 void atn_engine_get_info(const atn_engine *e, atn_engine_info *out)
 {

@@ -353,6 +353,27 @@ static void models_and_probes(void **state)
     world_free(w);
 }
 
+static void a_stalled_engine_is_not_alive(void **state)
+{
+    (void)state;
+    world *w = world_new();
+    w->engine.steps = 7;
+    w->engine.busy = true;
+    mono_time now = mono_now();
+    const uint64_t stall = (uint64_t)(HEALTH_STALL_S + 1) * 1000000;
+    assert_true(now.us > stall);
+    api_on_tick(w->a, (mono_time){now.us - stall});
+    api_on_tick(w->a, (mono_time){now.us - 1});
+    const int want[] = {503, 200};
+    for (int i = 0; i < 2; i++) {
+        w->engine.steps += (unsigned)i; /* it moves again */
+        fake_exchange *f = fake_send(w->a, "GET", "/livez", NULL, 1, NULL, NULL);
+        assert_int_equal(f->status, want[i]);
+        fake_close(f);
+    }
+    world_free(w);
+}
+
 static void before_the_model_is_there(void **state)
 {
     (void)state;
@@ -399,6 +420,7 @@ int main(void)
         cmocka_unit_test(an_answer_too_large_to_hold_is_refused_at_the_door),
         cmocka_unit_test(a_text_that_does_not_fit_is_named_as_the_door_calls_it),
         cmocka_unit_test(models_and_probes),
+        cmocka_unit_test(a_stalled_engine_is_not_alive),
         cmocka_unit_test(before_the_model_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
