@@ -7,7 +7,6 @@ import re
 import socket
 import struct
 import time
-import unittest
 
 import attnd_client
 from raw_http import ask, connect, long_context_model, post, read_to_end, request, split_answers, wait_until
@@ -517,4 +516,4 @@ class ConnectionLimit(RawTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    attnd_client.main()

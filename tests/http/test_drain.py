@@ -1,0 +1,129 @@
+"""SIGTERM: readiness goes at once, what runs may end, what comes is refused, and the exit status is 0. The rest is cut at the
+drain timeout, so that the client can tell; a second signal ends the process at once."""
+
+import signal
+import unittest
+
+import attnd_client
+from attnd_client import Server
+from raw_http import ask, connect, long_context_model, post, read_to_end, wait_until
+
+LONG_CONTEXT = long_context_model()
+ENDLESS = {"inputs": "a", "parameters": {"max_new_tokens": 8000, "ignore_eos": True, "top_n_tokens": 5}}
+SHORT = {"inputs": "a", "parameters": {"max_new_tokens": 3, "ignore_eos": True}}
+FLAGS = ["--kv-bytes", "256m", "--max-sequences", "64", "--stall-timeout", "600", "--threads", "1"]
+
+
+def endless(server):
+    """A stream that runs until somebody ends it: its client reads the head only, so it stops where the buffers are full."""
+    s = connect(server, receive_buffer=4096)
+    s.sendall(post("/generate_stream", ENDLESS))
+    assert s.recv(20).startswith(b"HTTP/1.1 200"), "the stream begins"
+    return s
+
+
+class Drain(unittest.TestCase):
+    def server(self, *flags):
+        s = Server(LONG_CONTEXT, *FLAGS, *flags).start()
+        self.addCleanup(s.stop)
+        return s
+
+    def assert_sound(self, server):
+        self.assertEqual([], server.faults(), server.log())
+
+    def test_idle_server_stops(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            s = self.server()
+            s.signal(number)
+            self.assertEqual(0, s.process.wait(attnd_client.TIMEOUT))
+            self.assert_sound(s)
+
+    def test_running_streams_end(self):
+        s = self.server("--drain-timeout", "600")
+        fields = {"inputs": "a", "parameters": {"max_new_tokens": 400, "ignore_eos": True}}
+        streams = [s.stream("/generate_stream", fields) for _ in range(50)]
+        s.signal()
+        wait_until(lambda: "draining" in s.log(), "the server drains")
+        for stream in streams:
+            self.assertEqual(400, len(list(stream)))
+            self.assertTrue(stream.clean)
+            stream.close()
+        self.assertEqual(0, s.process.wait(attnd_client.TIMEOUT), s.log())
+        self.assert_sound(s)
+
+    def test_while_draining(self):
+        s = self.server("--drain-timeout", "600")
+        held = endless(s)
+        kept_alive = s.connection()
+        self.assertEqual(200, s.request("GET", "/readyz", connection=kept_alive).status)
+        s.signal()
+        wait_until(lambda: s.get("/readyz").status == 503, "readiness goes")
+        answer = s.request("GET", "/readyz", connection=kept_alive)
+        self.assertEqual((503, "close"), (answer.status, answer.headers["connection"]))
+        self.assertEqual(503, s.get("/health").status)
+        self.assertEqual(200, s.get("/livez").status)
+        self.assertEqual(200, s.get("/metrics").status)
+        for target in ("/generate", "/generate_stream"):
+            refused = s.post(target, SHORT)
+            self.assertEqual(503, refused.status)
+            self.assertIn("retry-after", refused.headers)
+        self.assertEqual(503, s.post("/v1/completions", {"prompt": "a", "max_tokens": 3}).status)
+        held.close()
+        self.assertEqual(0, s.process.wait(attnd_client.TIMEOUT), s.log())
+        self.assert_sound(s)
+
+    def test_cut_at_the_timeout(self):
+        s = self.server("--drain-timeout", "1")
+        held = [endless(s) for _ in range(50)]
+        whole = connect(s)
+        whole.sendall(post("/generate", ENDLESS))
+        wait_until(lambda: s.metrics()["attnd_requests_running"] == 51, "all run")
+        s.signal()
+        self.assertEqual(0, s.process.wait(attnd_client.TIMEOUT), s.log())
+        self.assert_sound(s)
+        for stream in held:
+            self.assertFalse(read_to_end(stream).endswith(b"0\r\n\r\n"), "a cut stream must not look complete")
+            stream.close()
+        self.assertEqual(b"", read_to_end(whole))
+        whole.close()
+
+    def test_second_signal(self):
+        s = self.server("--drain-timeout", "600")
+        held = [endless(s) for _ in range(3)]
+        s.signal()
+        wait_until(lambda: "draining" in s.log(), "the server drains")
+        self.assertIsNone(s.process.poll())
+        s.signal()
+        self.assertEqual(0, s.process.wait(attnd_client.TIMEOUT), s.log())
+        self.assert_sound(s)
+        for stream in held:
+            stream.close()
+
+    def test_signal_while_the_model_loads(self):
+        s = Server(LONG_CONTEXT, *FLAGS, wait=False).start()
+        self.addCleanup(s.stop)
+        answers = ask(s, b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        self.assertEqual([200], [a.status for a in answers])
+        s.signal()
+        self.assertEqual(0, s.process.wait(attnd_client.TIMEOUT), s.log())
+        self.assert_sound(s)
+
+
+class Start(unittest.TestCase):
+    def test_alive_before_ready(self):
+        """The port answers while the model loads. Loading here is short, so this catches it in some starts of several."""
+        seen = set()
+        for _ in range(30):
+            with Server(LONG_CONTEXT, *FLAGS, wait=False) as s:
+                self.assertEqual(200, s.get("/livez").status)
+                answer = s.get("/readyz")
+                seen.add(answer.status)
+                s.wait_ready()
+                self.assertEqual(200, s.get("/readyz").status)
+            if 503 in seen:
+                break
+        self.assertIn(503, seen)
+
+
+if __name__ == "__main__":
+    attnd_client.main()
