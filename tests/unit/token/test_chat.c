@@ -252,6 +252,7 @@ static void test_injection(void **state)
     free(ids);
     free(segs);
     tokenizer_close(t);
+    free((char *)text.s);
 }
 
 static void test_strip(void **state)

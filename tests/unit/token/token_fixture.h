@@ -11,6 +11,14 @@
 
 #define DATA "tests/unit/token/data/"
 
+#ifdef __has_feature /* clang; gcc defines macros instead */
+#define TOKEN_SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TOKEN_SANITIZED 1
+#else
+#define TOKEN_SANITIZED 0
+#endif
+
 static inline json_t *load_fixture(const char *name)
 {
     char path[256];
@@ -141,7 +149,7 @@ static inline void check_texts(const atn_tokenizer *t, const json_t *fixture, co
 /* Runs fn on a thread of 64 KiB of stack (more under a sanitizer, whose frames are larger). */
 static inline void on_small_stack(void *(*fn)(void *), void *arg)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if TOKEN_SANITIZED
     enum { STACK = 512 << 10 };
 #else
     enum { STACK = 64 << 10 };
