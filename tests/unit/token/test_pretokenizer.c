@@ -164,28 +164,35 @@ static const char *const runs[] = {
     "a",  "A",    " ",  "\n", "us", "1", "!", "\xF0\x9F\x91\xA9\xE2\x80\x8D", "e\xCC\x81", "\xE4\xB8\xAD",
     " a", "\r\n", "\t "};
 
-static void *walk_runs(void *arg)
+static void walk_run(const char *run, size_t bytes)
 {
-    enum { BYTES = 128 << 10 };
-    (void)arg;
-    char *text = malloc(BYTES);
-    for (size_t r = 0; text != NULL && r < sizeof runs / sizeof runs[0]; r++) {
-        size_t unit = strlen(runs[r]);
-        size_t n = 0;
-        for (; n + unit + 1 <= BYTES; n += unit) {
-            memcpy(text + n, runs[r], unit);
-        }
-        text[n++] = '.'; /* so that a run of spaces is not at the end */
-        for (size_t i = 0; pre_at(i) != NULL; i++) {
-            pretokenizer *p;
-            pre_walk *w = open_walk(pre_at(i), &p);
-            size_t n_words;
-            free(cut(w, (gguf_str){text, n}, &n_words));
-            pre_walk_close(w);
-            pre_close(p);
-        }
+    char *text = malloc(bytes);
+    assert_non_null(text);
+    size_t unit = strlen(run);
+    size_t n = 0;
+    for (; n + unit + 1 <= bytes; n += unit) {
+        memcpy(text + n, run, unit);
+    }
+    text[n++] = '1'; /* so that a run of spaces is not at the end, of no stage's piece either */
+    for (size_t i = 0; pre_at(i) != NULL; i++) {
+        pretokenizer *p;
+        pre_walk *w = open_walk(pre_at(i), &p);
+        size_t n_words;
+        free(cut(w, (gguf_str){text, n}, &n_words));
+        pre_walk_close(w);
+        pre_close(p);
     }
     free(text);
+}
+
+static void *walk_runs(void *arg)
+{
+    (void)arg;
+    for (size_t r = 0; r < sizeof runs / sizeof runs[0]; r++) {
+        walk_run(runs[r], 64 << 10);
+    }
+    walk_run(" ", 1 << 20);
+    walk_run("A", 1 << 20);
     return NULL;
 }
 
