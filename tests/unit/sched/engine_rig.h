@@ -14,8 +14,10 @@
 #include <time.h>
 #include <cmocka.h>
 
-#define TINY_LLAMA "tests/golden/data/tiny-llama-q8_0.gguf"
-#define TINY_GPT2  "tests/golden/data/tiny-gpt2-f16.gguf"
+#define TINY_LLAMA   "tests/golden/data/tiny-llama-q8_0.gguf"
+#define TINY_GPT2    "tests/golden/data/tiny-gpt2-f16.gguf"
+#define TINY_GEMMA3  "tests/golden/data/tiny-gemma3-q8_0.gguf" /* layers with a window of 8 and global ones */
+#define TINY_MISTRAL "tests/golden/data/tiny-mistral-f16.gguf" /* every layer has a window of 8 */
 
 enum { RIG_MAX_EVENTS = 4096, RIG_PATIENCE_S = 120 };
 
@@ -114,7 +116,7 @@ static inline void rig_prompt(int32_t *ids, uint32_t n, uint32_t seed)
 {
     for (uint32_t i = 0; i < n; i++) {
         seed = seed * 1664525 + 1013904223;
-        ids[i] = (int32_t)(300 + (seed >> 16) % 150);
+        ids[i] = (int32_t)(100 + (seed >> 16) % 150);
     }
 }
 

@@ -22,22 +22,20 @@ static void assert_same(const answer *a, const answer *b)
 }
 
 /* The same request alone, and among others that come before, beside and after it, whatever the step's budget. */
-static void test_same_seed_same_text(void **state)
+static void same_seed_same_text(const char *file, const uint32_t *budgets, int n_budgets)
 {
-    (void)state;
-    const uint32_t budgets[] = {64, 7, 1, 200};
     answer *want = calloc(1, sizeof *want), *got = calloc(1, sizeof *got);
     int32_t ids[OTHERS + 1][N_PROMPT];
 
     for (uint32_t i = 0; i <= OTHERS; i++) {
         rig_prompt(ids[i], N_PROMPT, i);
     }
-    for (int b = 0; b < 4; b++) {
+    for (int b = 0; b < n_budgets; b++) {
         rig r;
         atn_stream *others[OTHERS];
         atn_engine_params p = rig_params();
         p.step_tokens = budgets[b];
-        rig_open(&r, TINY_LLAMA, "naive", 0, p);
+        rig_open(&r, file, "naive", 0, p);
         rig_generate(&r, hot(ids[OTHERS], N_PROMPT, N_NEW, 4242), got);
         if (b == 0) {
             *want = *got;
@@ -63,15 +61,21 @@ static void test_same_seed_same_text(void **state)
     free(got);
 }
 
-/* Choice 0 of n is the request alone; every choice is a function of (seed, choice); greedy ones are all alike. */
-static void test_choices(void **state)
+static void test_same_seed_same_text(void **state)
 {
     (void)state;
+    same_seed_same_text(TINY_LLAMA, (uint32_t[]){64, 7, 1, 200}, 4);
+    same_seed_same_text(TINY_GEMMA3, (uint32_t[]){64, 7}, 2);
+}
+
+/* Choice 0 of n is the request alone; every choice is a function of (seed, choice); greedy ones are all alike. */
+static void choices(const char *file)
+{
     rig r;
     answer *a = calloc(9, sizeof *a);
     int32_t ids[N_PROMPT];
 
-    rig_open(&r, TINY_LLAMA, "naive", 0, rig_params());
+    rig_open(&r, file, "naive", 0, rig_params());
     rig_prompt(ids, N_PROMPT, 3);
     atn_request q = hot(ids, N_PROMPT, N_NEW, 99);
     rig_generate(&r, q, &a[8]);
@@ -106,6 +110,14 @@ static void test_choices(void **state)
     rig_assert_clean(&r);
     rig_close(&r);
     free(a);
+}
+
+static void test_choices(void **state)
+{
+    (void)state;
+    choices(TINY_LLAMA);
+    choices(TINY_GEMMA3);
+    choices(TINY_MISTRAL);
 }
 
 /* Choices end on their own: one stops at a token that the others may not meet. */

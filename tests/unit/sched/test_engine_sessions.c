@@ -12,17 +12,22 @@ static atn_request turn(const int32_t *ids, uint32_t n, uint32_t max_new, uint64
 }
 
 /* Runs a turn and the same without a session; both must say the same. Returns the tokens reused. */
-static uint32_t compare(rig *r, const int32_t *ids, uint32_t n, uint64_t sequence, answer *a)
+static uint32_t compare_n(rig *r, const int32_t *ids, uint32_t n, uint32_t max_new, uint64_t sequence, answer *a)
 {
     answer *fresh = calloc(1, sizeof *fresh);
-    rig_generate(r, turn(ids, n, N_NEW, sequence), a);
-    rig_generate(r, rig_request(ids, n, N_NEW), fresh);
+    rig_generate(r, turn(ids, n, max_new, sequence), a);
+    rig_generate(r, rig_request(ids, n, max_new), fresh);
     assert_int_equal(a->n, fresh->n);
     assert_memory_equal(a->ids, fresh->ids, a->n * sizeof a->ids[0]);
     assert_memory_equal(a->logprobs, fresh->logprobs, a->n * sizeof a->logprobs[0]);
     assert_int_equal(fresh->end.usage.cached_tokens, 0);
     free(fresh);
     return a->end.usage.cached_tokens;
+}
+
+static uint32_t compare(rig *r, const int32_t *ids, uint32_t n, uint64_t sequence, answer *a)
+{
+    return compare_n(r, ids, n, N_NEW, sequence, a);
 }
 
 static void test_next_turn_reuses(void **state)
@@ -242,12 +247,45 @@ static void test_eviction(void **state)
     free(a);
 }
 
+/* Layers with a window have given back what lies behind it: a text that goes on is reused, one that was changed behind the
+ * window is computed anew, and either says the same as without a session. */
+static void windowed(const char *file)
+{
+    rig r;
+    answer *a = calloc(1, sizeof *a);
+    int32_t ids[128];
+
+    rig_open(&r, file, "naive", 0, rig_params());
+    rig_prompt(ids, 128, 1);
+    assert_int_equal(compare(&r, ids, 50, 7, a), 0);
+    memcpy(ids + 50, a->ids, N_NEW * sizeof ids[0]);
+    assert_int_equal(compare(&r, ids, 90, 7, a), 50 + N_NEW - 1);
+    /* 119 positions are computed, and the windowed layers hold the pages from 96 on: position 97 sees back to 90. */
+    assert_int_equal(compare(&r, ids, 98, 7, a), 0);
+    memcpy(ids + 98, a->ids, N_NEW * sizeof ids[0]);
+    ids[110]++; /* 127 are computed; position 110 sees back to 103 */
+    assert_int_equal(compare_n(&r, ids, 118, 10, 7, a), 110);
+    ids[100]++;
+    assert_int_equal(compare_n(&r, ids, 118, 10, 7, a), 0);
+    rig_assert_clean(&r);
+    rig_close(&r);
+    free(a);
+}
+
+static void test_windows(void **state)
+{
+    (void)state;
+    windowed(TINY_GEMMA3);
+    windowed(TINY_MISTRAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_next_turn_reuses),  cmocka_unit_test(test_edited_and_shorter_text),
         cmocka_unit_test(test_domains_and_names), cmocka_unit_test(test_what_is_kept),
         cmocka_unit_test(test_two_turns_at_once), cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_windows),
     };
     return cmocka_run_group_tests_name("engine_sessions", tests, NULL, NULL);
 }
