@@ -24,17 +24,19 @@
 #define HAN_KANA     "[一-龥぀-ゟ゠-ヿ]+"
 #define DEEPSEEK_CJK "[一-龥ࠀ-一가-\\x{D7FF}]+"
 /* Letters of the scripts with case, as deepseek-llm lists them. */
-#define DEEPSEEK_LETTERS                                                                                                                                                                                           \
-    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-"                                                  \
-    "Ἕἠ-"                                                                                                                                                                                                      \
-    "ὅὈ-"                                                                                                                                                                                                      \
-    "Ὅὐ-"                                                                                                                                                                                                      \
-    "ὗὙὛὝ"                                                                                                                                                                                                 \
-    "Ὗ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-" \
-    "ꞎꭰ-"                                                                                                                                                                                                      \
-    "ꮿﬀ-"                                                                                                                                                                                                      \
-    "ﬆﬓ-"                                                                                                                                                                                                      \
-    "ﬗ"                                                                                                                                                                                                          \
+#define DEEPSEEK_LETTERS                                                                                                                                                                                    \
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-"                                                  \
+    "ἕἘ-"                                                                                                                                                                                               \
+    "Ἕἠ-"                                                                                                                                                                                               \
+    "ὅὈ-"                                                                                                                                                                                               \
+    "Ὅὐ-"                                                                                                                                                                                               \
+    "ὗὙὛὝ"                                                                                                                                                                                          \
+    "Ὗ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-" \
+    "ꞇꞋ-"                                                                                                                                                                                               \
+    "ꞎꭰ-"                                                                                                                                                                                               \
+    "ꮿﬀ-"                                                                                                                                                                                               \
+    "ﬆﬓ-"                                                                                                                                                                                               \
+    "ﬗ"                                                                                                                                                                                                   \
     "Ａ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
 
 static const pre_spec table[] = {
@@ -150,6 +152,9 @@ atn_status pre_open(const pre_spec *spec, pretokenizer **out, atn_err *err)
                                        PCRE2_UTF | PCRE2_UCP, &code, &where, NULL);
         if (re == NULL) {
             pre_close(p);
+            if (code == PCRE2_ERROR_HEAP_FAILED) {
+                return atn_fail(err, ATN_NOMEM, NULL, "no memory for the pre-tokenizer");
+            }
             return atn_fail(err, ATN_INTERNAL, "tokenizer.ggml.pre", "pattern does not compile: error %d at %zu", code,
                             where);
         }
@@ -226,9 +231,11 @@ static atn_status search(pre_walk *w, size_t s, level *lv, atn_err *err)
         rc = pcre2_match(w->p->stages[s], piece, lv->to - lv->from, lv->at - lv->from, options, w->found, w->limits);
     }
     const size_t *span = pcre2_get_ovector_pointer(w->found);
+    if (rc == PCRE2_ERROR_NOMEMORY) {
+        return atn_fail(err, ATN_NOMEM, NULL, "no memory to tokenize");
+    }
     if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
-        atn_status why = rc == PCRE2_ERROR_NOMEMORY ? ATN_NOMEM : ATN_INTERNAL;
-        return atn_fail(err, why, NULL, "the pre-tokenizer failed: PCRE2 error %d", rc);
+        return atn_fail(err, ATN_INTERNAL, NULL, "the pre-tokenizer failed: PCRE2 error %d", rc);
     }
     bool none = rc == PCRE2_ERROR_NOMATCH || span[0] == span[1];
     lv->match = none ? lv->to : lv->from + span[0];
