@@ -140,6 +140,13 @@ atn_status api_accepting(const api *a, atn_err *err)
     return ATN_OK;
 }
 
+uint32_t api_max_choices(const api *a)
+{
+    atn_engine_info e;
+    atn_engine_get_info(a->engine, &e);
+    return e.max_sequences < ATN_MAX_CHOICES ? e.max_sequences : ATN_MAX_CHOICES;
+}
+
 void api_reply_json(exchange *x, int status, unsigned ignored, const buf *body)
 {
     if (body->failed) {

@@ -20,10 +20,10 @@ static size_t count_characters(const char *s, size_t n)
     return count;
 }
 
-static atn_status read_best_of(fields *f, turn_spec *spec, bool sampled, atn_err *err)
+static atn_status read_best_of(const api *a, fields *f, turn_spec *spec, bool sampled, atn_err *err)
 {
     int64_t best_of = 1;
-    ATN_TRY(fields_int(f, "best_of", 1, ATN_MAX_CHOICES, &best_of, NULL, err));
+    ATN_TRY(fields_int(f, "best_of", 1, api_max_choices(a), &best_of, NULL, err));
     if (best_of == 1) {
         return ATN_OK;
     }
@@ -70,7 +70,7 @@ static atn_status read_parameters(const api *a, json_t *obj, turn_spec *spec, ge
     }
     p->prompt_logprobs = g->prefill = prefill;
     g->details |= prefill;
-    ATN_TRY(read_best_of(&f, spec, do_sample, err));
+    ATN_TRY(read_best_of(a, &f, spec, do_sample, err));
     ATN_TRY(fields_refuse(&f, "watermark", err));
     ATN_TRY(fields_refuse(&f, "grammar", err));
     ATN_TRY(fields_refuse(&f, "adapter_id", err));

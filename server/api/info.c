@@ -41,7 +41,7 @@ static void put_tgi(buf *b, const api *a, const atn_engine_info *e)
     put_text(b, "model_sha", NULL);
     put_text(b, "model_pipeline_tag", "text-generation");
     put_count(b, "max_concurrent_requests", (uint64_t)e->max_waiting + e->max_sequences);
-    put_count(b, "max_best_of", ATN_MAX_CHOICES);
+    put_count(b, "max_best_of", api_max_choices(a));
     put_count(b, "max_stop_sequences", ATN_MAX_STOPS);
     put_count(b, "max_input_tokens", a->info.context - 1);
     put_count(b, "max_total_tokens", a->info.context);
@@ -126,7 +126,7 @@ static void put_limits(buf *b, const api *a, const atn_engine_info *e)
     put_count(b, "step_tokens", e->step_tokens);
     put_count(b, "waiting_requests", e->max_waiting);
     put_count(b, "default_max_tokens", a->set.default_max_tokens);
-    put_count(b, "choices", ATN_MAX_CHOICES);
+    put_count(b, "choices", api_max_choices(a));
     put_count(b, "stop_strings", ATN_MAX_STOPS);
     put_count(b, "stop_string_bytes", ATN_MAX_STOP_BYTES);
     put_count(b, "stop_ids", ATN_MAX_STOP_IDS);

@@ -124,7 +124,7 @@ static atn_status read_request(api *a, exchange *x, fields *f, turn_spec *spec, 
     p->sample.n_top = (uint32_t)top;
     p->prompt_logprobs = c->logprobs && c->echo;
     c->n = p->n_choices;
-    ATN_TRY(fields_int(f, "best_of", c->n, ATN_MAX_CHOICES, &best_of, NULL, err));
+    ATN_TRY(fields_int(f, "best_of", c->n, api_max_choices(a), &best_of, NULL, err));
     if (spec->stream && best_of > c->n) {
         return atn_fail(err, ATN_INVALID, "best_of", "best_of above n cannot be streamed");
     }

@@ -44,7 +44,7 @@ atn_status openai_read(api *a, exchange *x, fields *f, const char *id_prefix, tu
     ATN_TRY(read_model(a, f, err));
     ATN_TRY(read_stream(f, spec, call, err));
     int64_t n = 1;
-    ATN_TRY(fields_int(f, "n", 1, ATN_MAX_CHOICES, &n, NULL, err));
+    ATN_TRY(fields_int(f, "n", 1, api_max_choices(a), &n, NULL, err));
     spec->params.n_choices = (uint32_t)n;
     ATN_TRY(fields_bool(f, "return_token_ids", &call->token_ids, err));
     ATN_TRY(params_read_stop(f, "stop", &spec->params, err));

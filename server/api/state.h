@@ -32,7 +32,9 @@ void api_enter(api *a);
 void api_leave(api *a);
 /* ATN_UNAVAILABLE while the engine starts or the server drains. */
 atn_status api_accepting(const api *a, atn_err *err) ATN_MUST_CHECK;
-/* A complete answer of status, JSON, with the header about ignored members when there are any. A failed body: 500. */
+/* Answers that one prompt may have: they are computed together, so no more than sequences are. Needs the engine. */
+uint32_t api_max_choices(const api *a);
+/* A complete answer of status, JSON, with the header about ignored members when there are any. A failed body: no memory. */
 void api_reply_json(exchange *x, int status, unsigned ignored, const buf *body);
 /* Error in the shape of x's route. ATN_OVERLOADED and ATN_UNAVAILABLE carry Retry-After, ATN_CONFLICT x-should-retry: false. */
 void api_fail(exchange *x, const atn_err *err);

@@ -6,6 +6,7 @@
  * session before anything is said to the client, so that a client's next request finds the session ready. */
 #include "server/api/state.h"
 #include "server/api/turn_text.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -302,7 +303,11 @@ static atn_status submit(turn *t, turn_prompt *p, atn_err *err)
     };
     ATN_TRY(token_limit(t, p, &r.max_new_tokens, err));
     ATN_TRY(deadline_left(t, &r.deadline_ms, err));
-    return atn_engine_submit(t->a->engine, &r, &p->stream, err);
+    atn_status st = atn_engine_submit(t->a->engine, &r, &p->stream, err);
+    if (st == ATN_CONTEXT && t->prompt_name != NULL) { /* the engine's word for the prompt is not the client's */
+        snprintf(err->param, sizeof err->param, "%s", t->prompt_name);
+    }
+    return st;
 }
 
 /* The turn's time has come. */

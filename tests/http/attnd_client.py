@@ -10,7 +10,7 @@
     if __name__ == "__main__":
         attnd_client.main()
 
-The binary comes from ATTND_BIN. A server of its own: `with Server(TINY_LLAMA, "--max-waiting", "0") as s: s.get("/info")`.
+The binary comes from ATTND_BIN. A server of its own: `with Server(TINY_LLAMA, "--max-waiting", "1") as s: s.get("/info")`.
 Only the standard library. A test that fails prints the end of the server's log; a server that ends with a status other
 than 0, or with a sanitizer's report, fails the class.
 """

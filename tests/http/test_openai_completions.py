@@ -342,6 +342,30 @@ class Completions(attnd_client.ServerTest):
         self.assert_idle()
 
 
+class FewSequences(attnd_client.ServerTest):
+    """Three sequences and the pages of one full context: what needs more is refused in the client's own words."""
+
+    flags = ["--max-sequences", "3", "--kv-bytes", "128k"]
+
+    def test_choices(self):
+        info = self.get("/info").json()
+        self.assertEqual((3, 3, 8), (info["max_best_of"], info["limits"]["choices"], info["kv"]["pages"]))
+        body = {"prompt": "a", "max_tokens": 2}
+        self.assertEqual(3, len(self.post("/v1/completions", {**body, "n": 3}).json()["choices"]))
+        for field in ("n", "best_of"):
+            error = self.assert_error(self.post("/v1/completions", {**body, field: 4}), 400, "invalid_request_error", field)
+            self.assertIn("3", error["message"])
+        r = self.post("/generate", {"inputs": "a", "parameters": {"do_sample": True, "best_of": 4}})
+        self.assertEqual(422, r.status)
+        self.assertIn("best_of must be an integer in 1 .. 3", r.json()["error"])
+
+    def test_pages(self):
+        for path, body in (("/v1/completions", {"prompt": "a"}), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]})):
+            error = self.assert_error(self.post(path, {**body, "max_tokens": 200, "n": 3}), 400, "exceed_context_size_error", min(body))
+            self.assertIn("8", error["message"])
+        self.assertEqual(200, self.post("/v1/completions", {"prompt": "a", "max_tokens": 200}).status)
+
+
 class Gpt2(attnd_client.ServerTest):
     model = attnd_client.TINY_GPT2
     flags = ["--backend", "naive", "--kv-type", "f32"]

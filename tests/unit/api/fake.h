@@ -258,7 +258,7 @@ uint64_t atn_engine_steps(const atn_engine *e, bool *busy)
 void atn_engine_get_info(const atn_engine *e, atn_engine_info *out)
 {
     (void)e;
-    *out = (atn_engine_info){0};
+    *out = (atn_engine_info){.max_sequences = ATN_MAX_CHOICES};
 }
 
 /* ---- exchange ---- */
