@@ -1,4 +1,5 @@
 /* One attention call with everything it needs: several sequences whose keys and values lie in shuffled pages of one buffer.
+ * Page -1 is inaccessible memory.
  * The content of a position depends on its sequence's seed and the position alone, so that the same sequence can be asked
  * in other company, in other chunks and through other pages. */
 #ifndef PARITY_ATTN_CASE_H
@@ -27,6 +28,7 @@ typedef struct attn_case {
     attn_shape shape;
     box q, out;
     atn_buffer *kv;
+    size_t hole; /* inaccessible bytes before page 0 */
     atn_attn_seq seqs[MAX_SEQS];
     int32_t *pages[MAX_SEQS];
     uint8_t *mask[MAX_SEQS];
@@ -161,8 +163,10 @@ static inline attn_case *case_new(atn_backend *be, const attn_shape *shape)
     }
     size_t size = s->type == ATN_DTYPE_F32 ? 4 : 2, widest = s->d > s->dv ? s->d : s->dv;
     size_t head = s->page_tokens * widest * size, page = 2 * s->n_head_kv * head;
+    c->hole = (page + PAGE - 1) & ~(size_t)(PAGE - 1);
     atn_err err;
-    assert_int_equal(atn_buffer_new(be, n_pages * page, true, &c->kv, &err), ATN_OK);
+    assert_int_equal(atn_buffer_new(be, c->hole + n_pages * page + (2u << 20), true, &c->kv, &err), ATN_OK);
+    assert_int_equal(mprotect(atn_buffer_host(c->kv), c->hole, PROT_NONE), 0);
     c->q = box_new(be, c->rows, s->n_head * s->d, 1, 1);
     c->out = box_new(be, c->rows, s->n_head * s->dv, 3, 2);
     for (uint32_t p = 0; p < s->n_parts; p++) {
@@ -187,7 +191,8 @@ static inline attn_case *case_new(atn_backend *be, const attn_shape *shape)
                               .kv = {.k_buf = c->kv,
                                      .v_buf = c->kv,
                                      .page_stride = page,
-                                     .v_off = s->n_head_kv * head,
+                                     .k_off = c->hole,
+                                     .v_off = c->hole + s->n_head_kv * head,
                                      .head_stride = head,
                                      .row_stride = widest * size,
                                      .page_tokens = s->page_tokens,
@@ -214,6 +219,7 @@ static inline void case_free(attn_case *c)
     free(c->per_head);
     box_free(&c->q);
     box_free(&c->out);
+    mprotect(atn_buffer_host(c->kv), c->hole, PROT_READ | PROT_WRITE);
     atn_buffer_free(c->kv);
     free(c);
 }

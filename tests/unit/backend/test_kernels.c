@@ -1,4 +1,5 @@
-/* The compiled bodies of the kernels give the same bits, and a faster dequantisation the same floats. */
+/* The compiled bodies of the kernels give the bits that docs/numerics.md defines, and a faster dequantisation the same
+ * floats. */
 #include "tests/parity/weights.h"
 #include "core/backend/backend_impl.h"
 #include "core/backend/blas.h"
@@ -18,6 +19,64 @@ static void fill(float *x, size_t n, uint32_t seed)
         x[i] = rnd_float(&seed);
     }
 }
+
+/* ---- the definition, written out ---- */
+
+static double plain_dot(const float *a, const float *b, uint32_t n)
+{
+    double lane[16] = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        lane[i % 16] += (double)a[i] * (double)b[i];
+    }
+    for (uint32_t half = 8; half; half /= 2) {
+        for (uint32_t l = 0; l < half; l++) {
+            lane[l] += lane[l + half];
+        }
+    }
+    return lane[0];
+}
+
+static void check_definition(const kernels *kern)
+{
+    static float w[N], x[2 * N], kv[KEYS * N], p[KEYS];
+    static double q[N], acc[N], want[N], s[KEYS], out[2];
+    const float *rows[KEYS];
+    uint32_t seed = 5;
+    fill(kv, KEYS * N, 6);
+    fill(p, KEYS, 7);
+    fill(w, N, 8);
+    fill(x, 2 * N, 9);
+    for (uint32_t j = 0; j < KEYS; j++) {
+        rows[j] = kv + j * N;
+    }
+    for (uint32_t d = 1; d <= N; d++) {
+        kern->dot_rows(w, x, N, d, 2, out);
+        assert_true(out[0] == plain_dot(w, x, d) && out[1] == plain_dot(w, x + N, d));
+        for (uint32_t i = 0; i < d; i++) {
+            q[i] = (double)w[i];
+            acc[i] = (double)rnd_float(&seed) / 3.0;
+            want[i] = acc[i] * 0.7;
+            for (uint32_t j = 0; j < KEYS; j++) {
+                want[i] += (double)p[j] * (double)rows[j][i];
+            }
+        }
+        kern->scores(q, rows, KEYS, d, s);
+        kern->mix(acc, 0.7, p, rows, KEYS, d);
+        for (uint32_t j = 0; j < KEYS; j++) {
+            assert_true(s[j] == plain_dot(w, rows[j], d));
+        }
+        assert_memory_equal(acc, want, d * sizeof *acc);
+    }
+}
+
+static void the_definition(void **state)
+{
+    (void)state;
+    check_definition(&kernels_generic);
+    check_definition(kernels_pick());
+}
+
+/* ---- one body against the other ---- */
 
 #if defined(__x86_64__)
 static void dots(void **state)
@@ -196,6 +255,7 @@ int main(void)
         cmocka_unit_test(dequantised_floats),
         cmocka_unit_test(float_dots),
 #endif
+        cmocka_unit_test(the_definition),
         cmocka_unit_test(one_exp)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
