@@ -11,9 +11,7 @@
 #include <immintrin.h>
 #endif
 
-#if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wpsabi" /* only static inline functions return vectors */
-#endif
 
 typedef double vd __attribute__((vector_size(32)));
 typedef float vf __attribute__((vector_size(16)));

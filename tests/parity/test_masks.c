@@ -71,54 +71,20 @@ static void hidden_keys(void **state)
 {
     (void)state;
     static const float poisons[] = {NAN, 1e30f, -1e30f, INFINITY};
+    /* clang-format off */
     static const attn_shape shapes[] = {
-        {.type = ATN_DTYPE_F32,
-         .n_head = 4,
-         .n_head_kv = 2,
-         .d = 16,
-         .dv = 16,
-         .page_tokens = 32,
-         .causal = true, /* future */
-         .n_parts = 2,
-         .parts = {{1, 3, 100, 400}, {2, 1, 0, 64}}},
-        {.type = ATN_DTYPE_F16,
-         .n_head = 2,
-         .n_head_kv = 1,
-         .d = 32,
-         .dv = 16,
-         .page_tokens = 32,
-         .causal = true,
-         .window = 50,
-         .n_parts = 2,
-         .parts = {{3, 5, 900, 905}, {4, 2, 511, 513}}},
-        {.type = ATN_DTYPE_F16,
-         .n_head = 2,
-         .n_head_kv = 2,
-         .d = 17,
-         .dv = 5,
-         .page_tokens = 1,
-         .mask = true,
-         .n_parts = 1,
-         .parts = {{5, 20, 0, 700}}},
-        {.type = ATN_DTYPE_F16,
-         .n_head = 2,
-         .n_head_kv = 2,
-         .d = 16,
-         .dv = 16,
-         .page_tokens = 1,
-         .factor = true,
-         .n_parts = 1,
-         .parts = {{6, 4, 0, 130}}},
-        {.type = ATN_DTYPE_F32,
-         .n_head = 1,
-         .n_head_kv = 1,
-         .d = 16,
-         .dv = 16,
-         .page_tokens = 1,
-         .bias = true,
-         .n_parts = 1,
-         .parts = {{7, 1, 0, 90}}},
+        {.type = ATN_DTYPE_F32, .n_head = 4, .n_head_kv = 2, .d = 16, .dv = 16, .page_tokens = 32, .causal = true, /* future */
+         .n_parts = 2, .parts = {{1, 3, 100, 400}, {2, 1, 0, 64}}},
+        {.type = ATN_DTYPE_F16, .n_head = 2, .n_head_kv = 1, .d = 32, .dv = 16, .page_tokens = 32, .causal = true,
+         .window = 50, .n_parts = 2, .parts = {{3, 5, 900, 905}, {4, 2, 511, 513}}},
+        {.type = ATN_DTYPE_F16, .n_head = 2, .n_head_kv = 2, .d = 17, .dv = 5, .page_tokens = 1, .mask = true,
+         .n_parts = 1, .parts = {{5, 20, 0, 700}}},
+        {.type = ATN_DTYPE_F16, .n_head = 2, .n_head_kv = 2, .d = 16, .dv = 16, .page_tokens = 1, .factor = true,
+         .n_parts = 1, .parts = {{6, 4, 0, 130}}},
+        {.type = ATN_DTYPE_F32, .n_head = 1, .n_head_kv = 1, .d = 16, .dv = 16, .page_tokens = 1, .bias = true,
+         .n_parts = 1, .parts = {{7, 1, 0, 90}}},
     };
+    /* clang-format on */
     for (size_t b = 0; atn_backend_list(b); b++) {
         atn_backend *be = open_backend(atn_backend_list(b), 2);
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0] * 4; i++) {
