@@ -113,10 +113,11 @@ atn_status atn_backend_wait(atn_backend *be, atn_err *err)
 
 /* ---- ops: the backend's own where it has one and takes the type, else naive's ---- */
 
-#define RUN(be, op, code, dtype, ...)                                            \
-    do {                                                                         \
-        bool own_ = (be)->ops->op && (be)->ops->supports((be), (code), (dtype)); \
-        (own_ ? (be)->ops->op : naive_ops.op)(__VA_ARGS__);                      \
+#define RUN(be, op, code, dtype, ...)                                                                      \
+    do {                                                                                                   \
+        pool_set_float_env(); /* the calling thread computes too, also in ops that never reach the pool */ \
+        bool own_ = (be)->ops->op && (be)->ops->supports((be), (code), (dtype));                           \
+        (own_ ? (be)->ops->op : naive_ops.op)(__VA_ARGS__);                                                \
     } while (0)
 
 void atn_embed(atn_backend *be, atn_mat dst, const atn_weight *w, const int32_t *ids, uint32_t n, float scale)

@@ -222,6 +222,24 @@ static void declined_ops_are_naives(void **state)
     atn_backend_close(be);
 }
 
+/* A caller that flushes denormals gets the same bits: every op sets the float environment first. */
+static void callers_float_environment(void **state)
+{
+    (void)state;
+#if defined(__x86_64__)
+    atn_backend *be = open_backend("naive", 1);
+    box x = box_new(be, 1, 1, 0, 1);
+    unsigned before = __builtin_ia32_stmxcsr();
+    box_row(&x, 0)[0] = 0x1p-130f;
+    __builtin_ia32_ldmxcsr(before | 0x8040); /* flush to zero, denormals are zero */
+    atn_add(be, x.mat, x.mat, 1);
+    __builtin_ia32_ldmxcsr(before);
+    assert_true(box_row(&x, 0)[0] == 0x1p-129f);
+    box_free(&x);
+    atn_backend_close(be);
+#endif
+}
+
 /* ---- memory ---- */
 
 static void buffers(void **state)
@@ -289,6 +307,7 @@ int main(void)
         cmocka_unit_test(capabilities),
         cmocka_unit_test(a_wrong_blas_declines_itself),
         cmocka_unit_test(declined_ops_are_naives),
+        cmocka_unit_test(callers_float_environment),
         cmocka_unit_test(buffers),
         cmocka_unit_test(weights_that_cannot_be_bound)
     };
