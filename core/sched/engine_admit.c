@@ -86,24 +86,19 @@ static uint32_t pages_needed(const atn_engine *e, const job *j)
     return all > held ? all - held : 0;
 }
 
+/* With nobody running and nothing kept this succeeds: what the job holds and needs is no more than the door let in. */
 static bool reserve_pages(atn_engine *e, job *j)
 {
-    uint32_t need = pages_needed(e, j);
+    const uint32_t need = pages_needed(e, j);
 
     while (!kv_reserve(e->kv, need)) {
         kv_stats st;
         kv_pool_get_stats(e->kv, &st);
         const bool enough = st.n_free - st.n_reserved + e->kept.n_pages >= need;
-        if (enough && kept_evict(&e->kept)) {
-            metric_add(&e->metrics.idle_evictions, 1);
-        } else if (!e->running.first && j->n_cached > 0) {
-            /* Nobody will give back more: its own old pages stand in its way. */
-            kv_seq_truncate(j->seqs[0].kv, 0);
-            j->n_cached = 0;
-            need = pages_needed(e, j);
-        } else {
+        if (!enough || !kept_evict(&e->kept)) {
             return false;
         }
+        metric_add(&e->metrics.idle_evictions, 1);
     }
     const uint32_t for_prompt =
         j->n_choices == 1 ? need : kv_seq_pages_to(j->seqs[0].kv, j->n_prompt); /* the rest is for the forks */

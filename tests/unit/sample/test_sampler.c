@@ -233,6 +233,12 @@ static void test_filters_keep_exactly(void **state)
     p.top_k = INT32_MAX;
     assert_support(p, "0123");
 
+    /* Equal values go by id, and the two zeros are equal. */
+    p = off;
+    p.top_k = 1;
+    p.temperature = 1;
+    assert_int_equal(sample_once(p, (float[]){-1, -0.0f, 0.0f, -2}, 4, NULL).id, 1);
+
     p = off; /* 8/15 = 0.533, 12/15 = 0.8, 14/15 = 0.933 */
     p.top_p = 0.5f;
     assert_support(p, "...3");

@@ -187,23 +187,27 @@ static void test_small_pool_serves_all(void **state)
     rig r;
     int32_t ids[100];
     atn_stream *s[REQUESTS];
-    answer *a = calloc(1, sizeof *a);
+    answer *a = calloc(4, sizeof *a);
     atn_engine_params p = rig_params();
     atn_engine_info info;
 
     rig_open(&r, TINY_LLAMA, "naive", 0, p);
     atn_engine_get_info(r.engine, &info);
-    p.kv_bytes = info.kv_bytes / info.n_pages * info.pages_per_full_context;
+    p.kv_bytes = info.kv_bytes / info.n_pages * info.pages_per_full_context * 2;
     rig_close(&r);
     rig_open(&r, TINY_LLAMA, "naive", 0, p);
     rig_prompt(ids, 100, 3);
     for (uint32_t i = 0; i < REQUESTS; i++) {
-        s[i] = rig_submit(&r, hot(ids, 10 + i * 7 % 90, 5 + i % 40, i));
+        atn_request q = hot(ids, 10 + i * 7 % 60, 5 + i * 13 % 70, i);
+        q.n_choices = 1 + i % 4;
+        s[i] = rig_submit(&r, q);
     }
     for (uint32_t i = 0; i < REQUESTS; i++) {
-        rig_read_all(&r, s[i], a, 1);
-        assert_int_equal(a->end.finish, ATN_FINISH_LENGTH);
-        assert_int_equal(a->n, 5 + i % 40);
+        rig_read_all(&r, s[i], a, 1 + i % 4);
+        for (uint32_t c = 0; c <= i % 4; c++) {
+            assert_int_equal(a[c].end.finish, ATN_FINISH_LENGTH);
+            assert_int_equal(a[c].n, 5 + i * 13 % 70);
+        }
     }
     rig_assert_clean(&r);
     rig_close(&r);

@@ -239,6 +239,17 @@ static void test_stop_strings_anywhere(void **state)
             atn_stream_release(s);
         }
     }
+    /* A stop string that begins at the very end and is never completed holds nothing back any more. */
+    char half[8] = {0};
+    memcpy(half, text + n_text - 3, 3);
+    half[3] = 1;
+    const atn_stop stops[] = {{half, 4}};
+    atn_request q = rig_request(ids, N_PROMPT, N_NEW);
+    q.stops = stops;
+    q.n_stops = 1;
+    rig_generate(&r, q, a);
+    assert_int_equal(a->end.finish, ATN_FINISH_LENGTH);
+    assert_int_equal(a->end.hold, 0);
     rig_assert_clean(&r);
     rig_close(&r);
     free(a);

@@ -87,26 +87,45 @@ static void test_cancel_queued(void **state)
     rig_close(&r);
 }
 
+/* What was promised to the choices of a prompt that never got done is free again: the next request needs all of it. */
 static void test_cancel_in_prefill(void **state)
 {
     (void)state;
     rig r;
     char path[64];
     atn_engine_params p = rig_params();
+    atn_engine_info info;
     int32_t *ids = calloc(4000, sizeof *ids);
 
     rig_long_llama(path, 4096);
     p.step_tokens = 1; /* the prompt takes 4,000 steps */
     p.kv_bytes = 32 << 20;
     rig_open(&r, path, "naive", 0, p);
+    atn_engine_get_info(r.engine, &info);
+    rig_close(&r);
+    p.kv_bytes = info.kv_bytes / info.n_pages * info.pages_per_full_context;
+    rig_open(&r, path, "naive", 0, p);
     unlink(path);
     rig_prompt(ids, 4000, 1);
-    atn_stream *s = rig_submit(&r, rig_request(ids, 4000, 10));
+    atn_request q = rig_request(ids, 4000, 10);
+    q.n_choices = 3;
+    atn_stream *s = rig_submit(&r, q);
     wait_for(&r, has_stepped_20);
     atn_stream_cancel(s);
-    assert_int_equal(drain(&r, s, ATN_FINISH_CANCELLED), 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        const atn_event ev = rig_next(&r, s);
+        assert_int_equal(ev.finish, ATN_FINISH_CANCELLED);
+        assert_false(ev.has_token);
+        assert_int_equal(ev.last, i == 2);
+    }
+    atn_stream_release(s);
     rig_assert_clean(&r);
     assert_true(steps_of(&r) < 4000);
+
+    s = rig_submit(&r, rig_request(ids, 1, 4095));
+    assert_true(rig_next(&r, s).has_token);
+    atn_stream_release(s);
+    rig_assert_clean(&r);
     rig_close(&r);
     free(ids);
 }
