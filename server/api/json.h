@@ -34,7 +34,7 @@ enum {
 atn_status body_scan(const char *bytes, size_t n, atn_err *err) ATN_MUST_CHECK;
 /* bytes to a value of type object; the caller json_decref's it. ATN_INVALID with line and column. */
 atn_status body_parse_bytes(const char *bytes, size_t n, json_t **root, atn_err *err) ATN_MUST_CHECK;
-/* The same for x's body; ATN_MEDIA_TYPE when it carries a content type that is not JSON. */
+/* The same for x's body; ATN_MEDIA_TYPE when its content type is not JSON, or missing in what a web page sends. */
 atn_status body_parse(exchange *x, json_t **root, atn_err *err) ATN_MUST_CHECK;
 
 typedef struct fields {

@@ -251,6 +251,20 @@ class BadInput(attnd_client.ServerTest):
             r = self.request("POST", path, json.dumps(FINE[path]).encode(), headers={"Content-Type": "application/x-www-form-urlencoded"})
             self.check(path, r, 415, None, "a form")
 
+    def test_no_type(self):
+        """Fine from a program; from a web page, which may send that to any site without asking first, it is not."""
+        for path in FINE:
+            for headers, status in (({}, 200), ({"Origin": "http://evil.example"}, 415), ({"Origin": "null"}, 415)):
+                conn = self.server.connection()
+                conn.request("POST", path, json.dumps(FINE[path]).encode(), headers)
+                r = conn.getresponse()
+                answer = attnd_client.Response(r.status, r.getheaders(), r.read())
+                conn.close()
+                if status == 415:
+                    self.check(path, answer, 415, None, f"no type, {headers}")
+                else:
+                    self.assertIn(answer.status, (200, 201, 409), path)  # 409: the session exists by now
+
     def test_other_json_types_are_fine(self):
         for kind in ("application/json; charset=utf-8", "APPLICATION/JSON", "application/vnd.api+json"):
             r = self.request("POST", "/tokenize", b'{"inputs":"a"}', headers={"Content-Type": kind})
