@@ -114,7 +114,8 @@ void handle_tokenize(api *a, exchange *x)
     if (st == ATN_OK) {
         api_reply_json(x, 200, ignored, &out);
     } else {
-        api_reply_error(x, llama ? NULL : x->route, &err, 0);
+        x->route = llama ? NULL : x->route;
+        api_fail(x, &err);
     }
     buf_free(&out);
 }

@@ -396,6 +396,9 @@ static void before_the_model_is_there(void **state)
         {"POST", "/v1/chat/completions", 503},
         {"POST", "/apply-template", 503},
         {"POST", "/chat_tokenize", 503},
+        {"POST", "/tokenize", 503},
+        {"POST", "/detokenize", 503},
+        {"POST", "/generate", 503},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fake_exchange *f = fake_send(w->a, cases[i].method, cases[i].path, "{\"prompt\":\"a\"}", 1, NULL, NULL);
