@@ -41,6 +41,12 @@ static float highest_of(const float *x, uint32_t n)
     return any_nan ? NAN : highest;
 }
 
+float logprob_highest(const float *logits, uint32_t n_vocab, uint32_t block)
+{
+    const uint32_t start = block * LOGPROB_BLOCK;
+    return highest_of(logits + start, block_end(start, n_vocab) - start);
+}
+
 bool logprob_argmax(const float *logits, uint32_t n_vocab, float *max, int32_t *argmax)
 {
     float highest = -INFINITY;

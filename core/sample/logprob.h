@@ -17,6 +17,8 @@ typedef struct logprob_row {
 /* Maximum and lowest id that has it. False when a logit is NaN or the highest is not finite: +inf counts as broken, -inf as
  * excluded. */
 bool logprob_argmax(const float *logits, uint32_t n_vocab, float *max, int32_t *argmax);
+/* Highest logit of a block; NaN when one of them is. */
+float logprob_highest(const float *logits, uint32_t n_vocab, uint32_t block);
 /* Fills row. False as above. */
 bool logprob_scan(const float *logits, uint32_t n_vocab, logprob_row *row);
 /* weight[i] = exp((logits[i] - max) / temperature), at least 1e-304. */

@@ -211,13 +211,66 @@ static uint32_t leading_share(const candidates *c, ranking *r, double share)
     return n;
 }
 
-static void top_k(candidates *c, const float *x, uint32_t k)
+/* Drops the candidates of less weight; the order of the others stays. */
+static void drop_light(candidates *c, double least)
 {
-    if (k > 0 && k < c->n) {
-        rank(c, x);
-        ranking_at(&c->by_logit, k - 1);
-        cut(c, k);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < c->n; i++) {
+        c->s->list[n] = c->s->list[i];
+        n += c->s->weight[ranking_id(c->s->list[i])] >= least;
     }
+    c->n = n;
+}
+
+/* A logit that at least k ids reach: the k-th of the blocks' highest. -inf when there are fewer blocks. Spares ranking most of
+ * the vocabulary. */
+static float reached_by(candidates *c, const float *x, uint32_t n_vocab, uint32_t k)
+{
+    const uint32_t n_blocks = (n_vocab + LOGPROB_BLOCK - 1) / LOGPROB_BLOCK;
+    ranking blocks;
+
+    if (k > n_blocks) {
+        return -INFINITY;
+    }
+    for (uint32_t b = 0; b < n_blocks; b++) {
+        c->s->weight[b] = logprob_highest(x, n_vocab, b);
+        c->s->list[b] = ranking_key((float)c->s->weight[b], b);
+    }
+    ranking_start(&blocks, c->s->list, n_blocks);
+    return (float)c->s->weight[ranking_at(&blocks, k - 1)];
+}
+
+/* All ids that may be chosen, in order, or the k best by rank. */
+static void start(candidates *c, const float *x, uint32_t n_vocab, uint32_t k)
+{
+    const bool limited = k > 0 && k < n_vocab;
+    const float bar = limited ? reached_by(c, x, n_vocab, k) : -INFINITY;
+
+    for (uint32_t id = 0; id < n_vocab; id++) {
+        c->s->list[c->n] = id;
+        c->n += x[id] >= bar && x[id] > -INFINITY;
+    }
+    if (limited) {
+        const uint32_t n = k < c->n ? k : c->n;
+        rank(c, x);
+        ranking_at(&c->by_logit, n - 1);
+        cut(c, n);
+    }
+}
+
+/* Weights of the candidates, and their sum. */
+static void weigh(candidates *c, const float *x, uint32_t n_vocab)
+{
+    if (c->ranked) {
+        for (uint32_t i = 0; i < c->n; i++) {
+            const uint32_t id = ranking_id(c->s->list[i]);
+            logprob_weights(x + id, 1, c->max, c->temperature, c->s->weight + id);
+        }
+    } else {
+        logprob_weights(x, n_vocab, c->max, c->temperature, c->s->weight);
+    }
+    add_up(c);
 }
 
 /* Keeps the candidates whose surprise is nearest to the entropy. With l the exponent and p = exp(l) / total, that is
@@ -249,6 +302,10 @@ static void typical(candidates *c, const float *x, float typical_p)
 
 static void top_p(candidates *c, const float *x, float share)
 {
+    if (!c->ranked) {
+        /* All candidates below the average of what may be missing weigh less than that together: none of them is needed. */
+        drop_light(c, (1 - (double)share) * c->total / c->n);
+    }
     rank(c, x);
     cut(c, leading_share(c, &c->by_logit, share));
     add_up(c);
@@ -257,17 +314,12 @@ static void top_p(candidates *c, const float *x, float share)
 static void min_p(candidates *c, float part)
 {
     double best = 0;
-    uint32_t n = 0;
 
     for (uint32_t i = 0; i < c->n; i++) {
         const double w = c->s->weight[ranking_id(c->s->list[i])];
         best = w > best ? w : best;
     }
-    for (uint32_t i = 0; i < c->n; i++) {
-        c->s->list[n] = c->s->list[i];
-        n += c->s->weight[ranking_id(c->s->list[i])] >= part * best;
-    }
-    c->n = n;
+    drop_light(c, part * best);
     add_up(c);
 }
 
@@ -299,20 +351,8 @@ static int32_t draw_filtered(const atn_sampler *s, atn_sampler_scratch *scratch,
 {
     candidates c = {.s = scratch, .max = max, .temperature = s->p.temperature};
 
-    for (uint32_t id = 0; id < s->n_vocab; id++) {
-        scratch->list[c.n] = id;
-        c.n += x[id] > -INFINITY;
-    }
-    top_k(&c, x, (uint32_t)s->p.top_k);
-    if (c.ranked) {
-        for (uint32_t i = 0; i < c.n; i++) {
-            const uint32_t id = ranking_id(scratch->list[i]);
-            logprob_weights(x + id, 1, max, c.temperature, scratch->weight + id);
-        }
-    } else {
-        logprob_weights(x, s->n_vocab, max, c.temperature, scratch->weight);
-    }
-    add_up(&c);
+    start(&c, x, s->n_vocab, (uint32_t)s->p.top_k);
+    weigh(&c, x, s->n_vocab);
     if (s->p.typical_p < 1) {
         typical(&c, x, s->p.typical_p);
     }

@@ -352,7 +352,7 @@ static int32_t plain_sample(const atn_sample_params *p, const float *x, uint32_t
     for (uint32_t i = 0; i < n; i++) {
         max = x[i] > max ? x[i] : max;
     }
-    if (p->top_k > 0 || p->top_p < 1) {
+    if ((p->top_k > 0 && (uint32_t)p->top_k < n) || p->top_p < 1) {
         qsort(c, n, sizeof *c, by_rank);
     }
     if (p->top_k > 0 && (uint32_t)p->top_k < n) {
@@ -401,8 +401,9 @@ static void test_large_vocabulary_against_plain(void **state)
         float temperature, top_p, min_p;
         int32_t top_k;
     } cases[] = {
-        {0.7f, 1, 0, 0}, {1, 0.95f, 0, 0}, {1, 1, 0.02f, 0},       {1.3f, 1, 0, 40},
-        {3, 0.9f, 0, 0}, {1, 1, 0, 5000},  {0.8f, 0.9f, 0.1f, 64}, {100, 1, 0, 0},
+        {0.7f, 1, 0, 0},      {1, 0.95f, 0, 0},       {1, 1, 0.02f, 0}, {1.3f, 1, 0, 40},
+        {3, 0.9f, 0, 0},      {1, 1, 0, 5000},        {1, 1, 0, 256},   {1, 1, 0, 257},
+        {2, 1, 0, INT32_MAX}, {0.8f, 0.9f, 0.1f, 64}, {100, 1, 0, 0},
     };
 
     random_row(x, LARGE, 11);

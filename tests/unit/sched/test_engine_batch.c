@@ -68,6 +68,28 @@ static void test_same_seed_same_text(void **state)
     same_seed_same_text(TINY_GEMMA3, (uint32_t[]){64, 7}, 2);
 }
 
+/* Randomness goes by the place in the text: an answer cut anywhere and asked to go on with the same seed goes on the same. */
+static void test_continuation_is_the_same(void **state)
+{
+    (void)state;
+    rig r;
+    answer *a = calloc(2, sizeof *a);
+    int32_t ids[N_PROMPT + N_NEW];
+
+    rig_open(&r, TINY_LLAMA, "naive", 0, rig_params());
+    rig_prompt(ids, N_PROMPT, 3);
+    rig_generate(&r, hot(ids, N_PROMPT, N_NEW, 5), &a[0]);
+    memcpy(ids + N_PROMPT, a[0].ids, N_NEW * sizeof ids[0]);
+    for (uint32_t cut = 1; cut < N_NEW; cut += 9) {
+        rig_generate(&r, hot(ids, N_PROMPT + cut, N_NEW - cut, 5), &a[1]);
+        assert_int_equal(a[1].n, N_NEW - cut);
+        assert_memory_equal(a[0].ids + cut, a[1].ids, a[1].n * sizeof ids[0]);
+    }
+    rig_assert_clean(&r);
+    rig_close(&r);
+    free(a);
+}
+
 /* Choice 0 of n is the request alone; every choice is a function of (seed, choice); greedy ones are all alike. */
 static void choices(const char *file)
 {
@@ -253,9 +275,13 @@ static void test_many_short_requests(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_seed_same_text),    cmocka_unit_test(test_choices),
-        cmocka_unit_test(test_choices_end_one_by_one), cmocka_unit_test(test_choices_share_the_prompt),
-        cmocka_unit_test(test_small_pool_serves_all),  cmocka_unit_test(test_many_short_requests),
+        cmocka_unit_test(test_same_seed_same_text),
+        cmocka_unit_test(test_continuation_is_the_same),
+        cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_choices_end_one_by_one),
+        cmocka_unit_test(test_choices_share_the_prompt),
+        cmocka_unit_test(test_small_pool_serves_all),
+        cmocka_unit_test(test_many_short_requests),
     };
     return cmocka_run_group_tests_name("engine_batch", tests, NULL, NULL);
 }
