@@ -429,6 +429,10 @@ void turn_tick(turn *t, mono_time now)
     if (!t->running) {
         if (deadline_left(t, &left, &err) != ATN_OK) {
             fail(t, &err);
+            return;
+        }
+        if (!t->ref.has_turn) { /* a wrong turn number is refused by a status: its headers wait for the session */
+            turn_ping(t, now);
         }
         return;
     }

@@ -28,8 +28,10 @@ void headers_add(headers *h, const char *name, const char *fmt, ...)
 
 static void common_headers(turn *t, headers *h)
 {
-    if (t->turn_number > 0) {
+    if (t->ref.id[0] != '\0') {
         headers_add(h, "x-session-id", "%s", t->ref.id);
+    }
+    if (t->turn_number > 0) { /* not known while the turn waits in line */
         headers_add(h, "x-session-turn", "%u", t->turn_number);
     }
     if (t->ignored > 0) {

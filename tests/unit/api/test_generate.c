@@ -598,6 +598,24 @@ static void test_deadline_while_waiting(void **state)
     world_free(w);
 }
 
+static void test_pings_while_waiting(void **state)
+{
+    (void)state;
+    world *w = world_new();
+    fake_exchange *f = fake_post(w->a, "/generate", "{\"inputs\":\"a\",\"session_id\":\"x\",\"create\":true}");
+    fake_exchange *g = fake_post(w->a, "/generate_stream", "{\"inputs\":\"a\",\"session_id\":\"x\"}");
+    fake_exchange *h = fake_post(w->a, "/generate_stream", "{\"inputs\":\"a\",\"session_id\":\"x\",\"turn\":9}");
+    tick(w, 11);
+    assert_true(g->begun);
+    assert_string_equal(g->body.data, ": ping\n\n");
+    assert_false(h->begun); /* may yet be refused by a status */
+    assert_int_equal(w->engine.n_streams, 1);
+    fake_close(h);
+    fake_close(g);
+    fake_close(f);
+    world_free(w);
+}
+
 static void test_session_objects(void **state)
 {
     (void)state;
@@ -717,6 +735,7 @@ int main(void)
         cmocka_unit_test(test_client_leaves),
         cmocka_unit_test(test_slow_reader_pauses),
         cmocka_unit_test(test_pings),
+        cmocka_unit_test(test_pings_while_waiting),
         cmocka_unit_test(test_context_numbers),
         cmocka_unit_test(test_truncate),
         cmocka_unit_test(test_lists_are_bounded),
