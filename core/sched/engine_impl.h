@@ -55,8 +55,8 @@ struct atn_engine {
     job_list running; /* in order of admission */
     uint32_t n_running_seqs;
     kept_list kept;
-    uint64_t n_admitted, n_steps;
-    bool news; /* some stream got an event since the last wake */
+    uint64_t n_admitted, n_steps, n_served; /* n_served: items of all steps */
+    bool news;                              /* some stream got an event since the last wake */
     engine_batch batch;
 };
 

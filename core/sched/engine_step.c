@@ -22,7 +22,7 @@ static uint32_t gather(atn_engine *e)
             b->seqs[n] = &j->seqs[c];
             b->plan[n] = (plan_seq){.id = n,
                                     .admitted = j->admitted,
-                                    .last_step = j->seqs[c].last_step,
+                                    .last_served = j->seqs[c].last_served,
                                     .prefill_left = prefill_left(j),
                                     .wants_all_rows = j->prompt_logprobs,
                                     .paused = j->stalled_since.us != 0};
@@ -49,7 +49,7 @@ static void add_rows(atn_engine *e, const plan_item *item)
         }
         b->tokens[b->n_rows++] = s->tokens[from + i];
     }
-    s->last_step = e->n_steps + 1;
+    s->last_served = ++e->n_served;
     b->items[b->n_items++] = *item;
 }
 

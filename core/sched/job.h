@@ -24,7 +24,7 @@ typedef struct job_seq {
     uint32_t n_tokens, n_generated;
     atn_sampler *sampler;
     uint32_t stop_state;
-    uint64_t last_step;   /* that served it */
+    uint64_t last_served; /* the engine's n_served then */
     mono_time last_token; /* when it came */
 } job_seq;
 

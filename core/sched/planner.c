@@ -14,8 +14,8 @@ static bool may_run(const plan_seq *s, plan_kind kind)
 /* Is a to be served before b? Decoders take turns; prompts go in order of admission. */
 static bool before(const plan_seq *a, const plan_seq *b, plan_kind kind)
 {
-    if (kind == PLAN_DECODE && a->last_step != b->last_step) {
-        return a->last_step < b->last_step;
+    if (kind == PLAN_DECODE && a->last_served != b->last_served) {
+        return a->last_served < b->last_served;
     }
     return a->admitted != b->admitted ? a->admitted < b->admitted : a->id < b->id;
 }

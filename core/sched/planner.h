@@ -16,7 +16,7 @@ typedef enum plan_kind { PLAN_PREFILL, PLAN_DECODE } plan_kind; /* encode joins 
 typedef struct plan_seq {
     uint32_t id;           /* the caller's name for it */
     uint64_t admitted;     /* order of admission */
-    uint64_t last_step;    /* number of the step that last served it, 0: none yet */
+    uint64_t last_served;  /* rises from item to item: when it was last served; 0: not yet */
     uint32_t prefill_left; /* prompt tokens not yet computed; 0: it decodes */
     bool wants_all_rows;   /* prefill rows are all outputs (prompt logprobs) */
     bool paused;           /* its ring is full */

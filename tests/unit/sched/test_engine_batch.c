@@ -174,6 +174,37 @@ static void test_choices_end_one_by_one(void **state)
     free(b);
 }
 
+/* A step of two rows for five sequences: they take turns, so that none is ever two tokens ahead of another. */
+static void test_small_steps_take_turns(void **state)
+{
+    (void)state;
+    rig r;
+    int32_t ids[N_PROMPT];
+    uint32_t n[5] = {0};
+    atn_engine_params p = rig_params();
+    atn_event ev;
+
+    p.step_tokens = 2;
+    rig_open(&r, TINY_LLAMA, "naive", 0, p);
+    rig_prompt(ids, N_PROMPT, 3);
+    atn_request q = hot(ids, N_PROMPT, 20, 7);
+    q.n_choices = 5;
+    atn_stream *s = rig_submit(&r, q);
+    do {
+        uint32_t least = UINT32_MAX, most = 0;
+        ev = rig_next(&r, s);
+        n[ev.choice]++;
+        for (int c = 0; c < 5; c++) {
+            least = n[c] < least ? n[c] : least;
+            most = n[c] > most ? n[c] : most;
+        }
+        assert_true(most - least <= 1);
+    } while (!ev.last);
+    atn_stream_release(s);
+    rig_assert_clean(&r);
+    rig_close(&r);
+}
+
 /* Eight choices of a long prompt fit a pool that holds it twice. */
 static void test_choices_share_the_prompt(void **state)
 {
@@ -279,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_continuation_is_the_same),
         cmocka_unit_test(test_choices),
         cmocka_unit_test(test_choices_end_one_by_one),
+        cmocka_unit_test(test_small_steps_take_turns),
         cmocka_unit_test(test_choices_share_the_prompt),
         cmocka_unit_test(test_small_pool_serves_all),
         cmocka_unit_test(test_many_short_requests),

@@ -83,7 +83,8 @@ static void test_small_budget_takes_turns(void **state)
     (void)state;
     plan_seq seqs[5];
     const plan_limits lim = {.step_tokens = 2, .max_chunk = 2, .max_out = 8};
-    const char *want[] = {"d0 d1", "d2 d3", "d4 d0", "d1 d2", "d3 d0", "d4 d1"};
+    uint64_t turns = 0;
+    const char *want[] = {"d0 d1", "d2 d3", "d4 d0", "d1 d2", "d3 d4", "d0 d1"};
 
     for (uint32_t i = 0; i < 5; i++) {
         seqs[i] = (plan_seq){.id = i, .admitted = i};
@@ -93,7 +94,7 @@ static void test_small_budget_takes_turns(void **state)
         assert_string_equal(plan_text(seqs, 5, lim), want[step - 1]);
         const size_t n = plan_step(seqs, 5, &lim, items);
         for (size_t i = 0; i < n; i++) {
-            seqs[items[i].seq].last_step = step;
+            seqs[items[i].seq].last_served = ++turns;
         }
     }
 }
@@ -140,13 +141,13 @@ static void test_decode_every_second_step(void **state)
         uint32_t rows = 0;
         const size_t n = plan_step(seqs, DECODERS + n_prompts, &lim, items);
         for (size_t i = 0; i < n; i++) {
-            seqs[items[i].seq].last_step = step;
+            seqs[items[i].seq].last_served = step;
             rows += items[i].n;
             prompt_rows += items[i].kind == PLAN_PREFILL ? items[i].n : 0;
         }
         assert_true(rows <= lim.step_tokens);
         for (uint32_t i = 0; i < DECODERS; i++) {
-            assert_true(step - seqs[i].last_step <= 1);
+            assert_true(step - seqs[i].last_served <= 1);
         }
     }
     assert_true(prompt_rows >= 8 * (STEPS - STEPS / 37 - 1));
