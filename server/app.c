@@ -7,6 +7,8 @@
 #include "server/config.h"
 #include "server/loop/loop.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -269,6 +271,18 @@ static int serve(app *a)
     return a->exit_code;
 }
 
+/* Descriptors 0 to 2 stay what they are called, also when they were closed: a socket with the number of stderr would be sent
+ * the log. Writing to a socket or a log whose reader left is an error like others, not a reason to die. */
+static void hold_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0) {
+            (void)open("/dev/null", O_RDWR);
+        }
+    }
+    (void)signal(SIGPIPE, SIG_IGN);
+}
+
 static log_level level_of(const char *name)
 {
     return strcmp(name, "error") == 0  ? LOG_LEVEL_ERROR
@@ -289,6 +303,7 @@ int app_main(int argc, char **argv, char **env)
 {
     config c;
     atn_err err = {0};
+    hold_standard_streams();
     if (config_load(argc, argv, env, &c, &err) != ATN_OK) {
         return complain(&err, EXIT_CONFIG);
     }

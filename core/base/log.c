@@ -1,9 +1,11 @@
 /* Log lines: formatted, escaped and counted on the stack, then written with one write(2), so that lines of different
- * threads never mix and a line costs no allocation. The level and the second's count are the only process-wide state:
- * stderr is process-wide too. */
+ * threads never mix and a line costs no allocation. A reader of stderr that stopped reading costs lines, never time: what
+ * would have to wait is left out. The level, the counts and the writers' lock are process-wide, as stderr is. */
 #include "core/base/log.h"
 #include "core/base/utf8.h"
 
+#include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -16,6 +18,8 @@ enum { LINE_MAX_BYTES = 1024, LINES_PER_SECOND = 500 };
 
 static atomic_int max_level = LOG_LEVEL_INFO;
 static _Atomic uint64_t window; /* second << 32 | lines asked for in it */
+static pthread_mutex_t writers = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t unwritten; /* lines that found no room since the last one that did; under the lock */
 
 void log_set_level(log_level max)
 {
@@ -66,7 +70,7 @@ static size_t escape(char *out, size_t room, const char *text, size_t n)
     return at;
 }
 
-static void write_line(const struct timespec *now, const char *level, const char *text, size_t n)
+static void format_and_write(const struct timespec *now, const char *level, const char *text, size_t n)
 {
     char line[LINE_MAX_BYTES];
     struct tm utc;
@@ -80,9 +84,33 @@ static void write_line(const struct timespec *now, const char *level, const char
     (void)written;
 }
 
-void log_write(log_level level, const char *fmt, ...)
+/* A pipe that says it is writable has a page free, so that a line fits without waiting as long as no other thread fills it. */
+static bool has_room(void)
+{
+    struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return poll(&p, 1, 0) != 0; /* an error too: the write meets it at once */
+}
+
+static void write_line(const struct timespec *now, log_level level, const char *text, size_t n)
 {
     static const char *const names[] = {"error", "warn", "info", "debug"};
+    pthread_mutex_lock(&writers);
+    if (!has_room()) {
+        unwritten++;
+    } else {
+        if (unwritten > 0) {
+            char lost[80];
+            int k = snprintf(lost, sizeof lost, "%u log lines were left out: nobody read them", (unsigned)unwritten);
+            format_and_write(now, names[LOG_LEVEL_WARN], lost, (size_t)k);
+            unwritten = 0;
+        }
+        format_and_write(now, names[level], text, n);
+    }
+    pthread_mutex_unlock(&writers);
+}
+
+void log_write(log_level level, const char *fmt, ...)
+{
     if ((int)level > atomic_load_explicit(&max_level, memory_order_relaxed)) {
         return;
     }
@@ -96,13 +124,13 @@ void log_write(log_level level, const char *fmt, ...)
     if (left_out > 0) {
         int n = snprintf(text, sizeof text, "%u log lines were left out: more than %d in a second", (unsigned)left_out,
                          LINES_PER_SECOND);
-        write_line(&now, names[LOG_LEVEL_WARN], text, (size_t)n);
+        write_line(&now, LOG_LEVEL_WARN, text, (size_t)n);
     }
     va_list ap;
     va_start(ap, fmt);
     int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (n >= 0) {
-        write_line(&now, names[level], text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+        write_line(&now, level, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
     }
 }

@@ -79,9 +79,10 @@ static void put_lone_token(buf *b, const turn *t, int32_t id, const float *logpr
 {
     bool special = atn_token_get_kind(t->a->tok, id) == ATN_TOKEN_CONTROL;
     buf text;
-    buf_init(&text, 4096);
+    buf_init(&text, LIST_MAX_BYTES);
     turn_token_text(t, id, &text);
     put_token(b, id, text.len > 0 ? text.data : "", text.len, logprob, with_special ? &special : NULL);
+    b->failed |= text.failed;
     buf_free(&text);
 }
 

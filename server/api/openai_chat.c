@@ -127,6 +127,7 @@ static void put_token(buf *b, const turn *t, int32_t id, float logprob)
     turn_token_text(t, id, &text);
     buf_puts(b, "\"token\":");
     put_string(b, text.data, text.len);
+    b->failed |= text.failed;
     buf_free(&text);
     buf_puts(b, ",\"logprob\":");
     put_float(b, logprob);

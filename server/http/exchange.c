@@ -192,7 +192,7 @@ static bool op_write(exchange *x, const void *bytes, size_t n)
     if (n == 0) {
         return true;
     }
-    chunk *c = n <= STREAM_QUEUE_MAX - r->queued ? malloc(sizeof *c + n) : NULL;
+    chunk *c = r->queued <= STREAM_QUEUE_MAX ? malloc(sizeof *c + n) : NULL;
     if (c == NULL) {
         r->failed = true;
         drop_chunks(r);

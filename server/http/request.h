@@ -14,7 +14,7 @@
 #include <poll.h>
 
 enum {
-    STREAM_QUEUE_MAX = 1 << 20, /* bytes of a streamed answer that wait for the socket */
+    STREAM_QUEUE_MAX = 1 << 20, /* bytes of a streamed answer that may wait for the socket before one more write */
 };
 
 typedef struct request request;

@@ -2,7 +2,6 @@
  * answers that came meanwhile are pushed out and the timer is set to libmicrohttpd's next deadline. */
 #include "server/loop/loop.h"
 
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <uv.h>
@@ -107,8 +106,6 @@ atn_status loop_open(const loop_callbacks *cb, loop **out, atn_err *err)
     }
     l->cb = *cb;
     l->prepare.data = l->deadline.data = l->tick.data = l->wake.data = l->term.data = l->interrupt.data = l;
-    /* Writing to a socket whose client left is an error like others, not a reason to die. */
-    (void)signal(SIGPIPE, SIG_IGN);
     uv_prepare_init(&l->uv, &l->prepare);
     uv_timer_init(&l->uv, &l->deadline);
     uv_timer_init(&l->uv, &l->tick);

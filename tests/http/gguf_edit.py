@@ -66,3 +66,53 @@ def set_u32(source, target, key, value):
     struct.pack_into("<I", data, data.index(mark) + len(mark), value)
     with open(target, "wb") as f:
         f.write(data)
+
+
+def tensors(path):
+    """{name: (shape, type, position of its first byte in the file)}; the innermost dimension comes first."""
+    with open(path, "rb") as f:
+        data = f.read()
+    n_tensors, n_kv = struct.unpack_from("<QQ", data, 8)
+    at, align, found = 24, 32, {}
+    for _ in range(n_kv):
+        n = struct.unpack_from("<Q", data, at)[0]
+        key, kind = data[at + 8 : at + 8 + n], struct.unpack_from("<I", data, at + 8 + n)[0]
+        at += 12 + n
+        if key == b"general.alignment":
+            align = struct.unpack_from("<I", data, at)[0]
+        at = _skip(data, at, kind)
+    for _ in range(n_tensors):
+        n = struct.unpack_from("<Q", data, at)[0]
+        name, n_dims = data[at + 8 : at + 8 + n].decode(), struct.unpack_from("<I", data, at + 8 + n)[0]
+        at += 12 + n
+        shape = struct.unpack_from(f"<{n_dims}Q", data, at)
+        kind, offset = struct.unpack_from("<IQ", data, at + 8 * n_dims)
+        at += 8 * n_dims + 12
+        found[name] = (shape, kind, offset)
+    base = -(-at // align) * align
+    return {name: (shape, kind, base + offset) for name, (shape, kind, offset) in found.items()}
+
+
+def overwrite(source, target, at, bytes_):
+    """Writes target: source with other bytes from position `at` on."""
+    with open(source, "rb") as f:
+        data = bytearray(f.read())
+    data[at : at + len(bytes_)] = bytes_
+    with open(target, "wb") as f:
+        f.write(data)
+
+
+def widen_token(source, target, token, text):
+    """Writes target: source where token `token` has another text, lengthened at its end until the tensors stay aligned.
+    Returns that text."""
+    with open(source, "rb") as f:
+        data = f.read()
+    mark = _string("tokenizer.ggml.tokens") + struct.pack("<II", ARRAY, STRING)
+    at = data.index(mark) + len(mark) + 8
+    for _ in range(token):
+        at = _skip(data, at, STRING)
+    end = _skip(data, at, STRING)
+    text += text[-1] * (-(8 + len(text.encode()) - (end - at)) % 32)
+    with open(target, "wb") as f:
+        f.write(data[:at] + _string(text) + data[end:])
+    return text

@@ -113,6 +113,43 @@ static void test_rate_limit(void **state)
     assert_non_null(strstr(text, " info after\n"));
 }
 
+/* Nobody reads the pipe: lines are left out instead of waited for, and counted once there is room again. */
+static void test_full_pipe(void **state)
+{
+    (void)state;
+    enum { LINES = 200, LONG = 900 }; /* more than a pipe holds, fewer than a second admits */
+    static char text[LONG + 1];
+    int ends[2];
+    memset(text, 'x', LONG);
+    assert_int_equal(pipe(ends), 0);
+    int saved = dup(STDERR_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    alarm(20); /* a line that waits ends the test */
+    for (int i = 0; i < LINES; i++) {
+        log_warn("%s", text);
+    }
+    ssize_t n = read(ends[0], cap.text, sizeof cap.text - 1);
+    log_warn("last");
+    alarm(0);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    assert_true(n > LONG);
+    int kept = 0;
+    for (ssize_t i = 0; i < n; i++) {
+        kept += cap.text[i] == '\n';
+    }
+    assert_in_range(kept, 10, LINES - 1);
+    n = read(ends[0], cap.text, sizeof cap.text - 1);
+    assert_true(n > 0);
+    cap.text[n] = '\0';
+    char lost[80];
+    snprintf(lost, sizeof lost, "%d log lines were left out: nobody read them", LINES - kept);
+    assert_non_null(strstr(cap.text, lost));
+    assert_non_null(strstr(cap.text, "last\n"));
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +158,7 @@ int main(void)
         cmocka_unit_test(test_long_line_is_cut_to_one_line),
         cmocka_unit_test(test_level),
         cmocka_unit_test(test_rate_limit),
+        cmocka_unit_test(test_full_pipe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
