@@ -464,7 +464,6 @@ void http_close(http *h)
         return;
     }
     if (h->daemon != NULL) {
-        http_run(h); /* takes back what http_cut resumed: stopping with a suspended connection aborts the process */
         MHD_stop_daemon(h->daemon);
         api_set_metrics_source(h->api, NULL, NULL);
     }

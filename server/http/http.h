@@ -31,7 +31,7 @@ bool http_is_loopback(const char *host);
 /* Binds, listens and starts; requests come with the first http_run. Both pointers outlive the server.
  * Errors: ATN_INVALID (host), ATN_IO (port in use, no rights: says which), ATN_NOMEM. */
 atn_status http_open(const http_settings *s, api *a, const auth *keys, http **out, atn_err *err) ATN_MUST_CHECK;
-/* http_cut must have run before. NULL is fine. */
+/* http_cut must have run before: stopping with a suspended connection aborts the process. NULL is fine. */
 void http_close(http *h);
 
 uint16_t http_port(const http *h);

@@ -3,7 +3,7 @@
 import time
 
 import attnd_client
-from raw_http import connect, request, wait_until
+from raw_http import connect, long_context_model, post, request, wait_until
 
 
 class Idle(attnd_client.ServerTest):
@@ -34,6 +34,32 @@ class Idle(attnd_client.ServerTest):
         for _ in range(2000):
             self.assertEqual(200, self.get("/livez").status)
         wait_until(lambda: self.server.fds() <= before + 1, "descriptors are given back")
+
+
+class Waiting(attnd_client.ServerTest):
+    """Streams that have nothing to say cost nothing either: one whose client does not read, and others that wait behind it."""
+
+    model = long_context_model()
+    flags = ["--max-sequences", "1", "--ping-interval", "1", "--stall-timeout", "600", "--kv-bytes", "128m"]
+
+    def test_cpu_with_waiting_streams(self):
+        fields = {"inputs": "a", "parameters": {"max_new_tokens": 8000, "ignore_eos": True, "top_n_tokens": 5}}
+        streams = [connect(self.server, receive_buffer=4096) for _ in range(20)]
+        for s in streams:
+            s.sendall(post("/generate_stream", fields))
+        for s in streams:  # the ones that wait begin with a ping
+            self.assertTrue(s.recv(20).startswith(b"HTTP/1.1 200"))
+        tokens = None
+        while tokens != self.metrics()["attnd_generation_tokens_total"]:
+            tokens = self.metrics()["attnd_generation_tokens_total"]
+            time.sleep(1)
+        before, began = self.server.cpu_seconds(), time.monotonic()
+        time.sleep(5)
+        self.assertLess((self.server.cpu_seconds() - before) / (time.monotonic() - began), 0.05)
+        self.assertEqual(1, self.metrics()["attnd_requests_running"])
+        for s in streams:
+            s.close()
+        self.assert_idle()
 
 
 if __name__ == "__main__":
