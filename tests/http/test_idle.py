@@ -1,5 +1,6 @@
 """Idle is free: with 100 idle connections the server takes under half a percent of a core, and none of them is forgotten."""
 
+import resource
 import time
 
 import attnd_client
@@ -34,6 +35,24 @@ class Idle(attnd_client.ServerTest):
         for _ in range(2000):
             self.assertEqual(200, self.get("/livez").status)
         wait_until(lambda: self.server.fds() <= before + 1, "descriptors are given back")
+
+    def test_descriptors_run_out(self):
+        """Clients beyond the limit on open files wait, nothing spins, and accepting goes on when some leave."""
+        pid = self.server.process.pid
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (self.server.fds() + 20, hard))
+        self.addCleanup(resource.prlimit, pid, resource.RLIMIT_NOFILE, (soft, hard))
+        connections = [connect(self.server) for _ in range(60)]
+        time.sleep(0.5)
+        before, began = self.server.cpu_seconds(), time.monotonic()
+        time.sleep(2)
+        self.assertLess((self.server.cpu_seconds() - before) / (time.monotonic() - began), 0.05)
+        for c in connections[:50]:
+            c.close()
+        connections[59].sendall(request("GET", "/livez"))
+        self.assertTrue(connections[59].recv(1000).startswith(b"HTTP/1.1 200"))
+        for c in connections[50:]:
+            c.close()
 
 
 class Waiting(attnd_client.ServerTest):
