@@ -4,6 +4,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/log.h"
+#include "server/api/json_load.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -91,8 +92,11 @@ static atn_status load_file(options *o, const char *path, atn_err *err)
     size_t n = 0;
     json_error_t where;
     atn_status s = read_file(path, &text, &n, err);
-    json_t *root = s == ATN_OK ? json_loadb(text, n, JSON_REJECT_DUPLICATES, &where) : NULL;
-    if (s == ATN_OK && root == NULL) {
+    bool nomem = false;
+    json_t *root = s == ATN_OK ? json_load_bytes(text, n, JSON_REJECT_DUPLICATES, &where, &nomem) : NULL;
+    if (nomem) {
+        s = atn_fail(err, ATN_NOMEM, "config", "no memory to read it");
+    } else if (s == ATN_OK && root == NULL) {
         s = atn_fail(err, ATN_INVALID, "config", "not JSON: line %d, column %d", where.line, where.column);
     } else if (s == ATN_OK && !json_is_object(root)) {
         s = atn_fail(err, ATN_INVALID, "config", "must be a JSON object");
@@ -322,7 +326,14 @@ char *config_json(const options *o)
             json_object_set_new(root, option_at(i)->name, v);
         }
     }
-    char *text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    size_t n = root != NULL ? json_dumpb(root, NULL, 0, JSON_INDENT(2)) : 0;
+    char *text = n > 0 ? malloc(n + 1) : NULL;
+    if (text != NULL && json_dumpb(root, text, n, JSON_INDENT(2)) == n) {
+        text[n] = '\0';
+    } else {
+        free(text);
+        text = NULL;
+    }
     json_decref(root);
     return text;
 }

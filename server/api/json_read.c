@@ -4,6 +4,7 @@
  * anything is allocated. Its error text quotes the input, so only its code, line and column are used. */
 #include "server/api/json.h"
 #include "core/base/log.h"
+#include "server/api/json_load.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -97,14 +98,14 @@ atn_status body_parse_bytes(const char *bytes, size_t n, json_t **root, atn_err 
     }
     ATN_TRY(body_scan(bytes, n, err));
     json_error_t e;
-    json_t *v = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &e);
+    bool nomem;
+    json_t *v = json_load_bytes(bytes, n, JSON_REJECT_DUPLICATES, &e, &nomem);
+    if (nomem) {
+        return atn_fail(err, ATN_NOMEM, NULL, "no memory to parse the body");
+    }
     if (v == NULL) {
-        enum json_error_code code = json_error_code(&e);
-        if (code == json_error_out_of_memory) {
-            return atn_fail(err, ATN_NOMEM, NULL, "no memory to parse the body");
-        }
-        return atn_fail(err, ATN_INVALID, NULL, "%s: line %d, column %d, byte %d", parse_error_words(code), e.line,
-                        e.column, e.position);
+        return atn_fail(err, ATN_INVALID, NULL, "%s: line %d, column %d, byte %d",
+                        parse_error_words(json_error_code(&e)), e.line, e.column, e.position);
     }
     if (!json_is_object(v)) {
         json_decref(v);
