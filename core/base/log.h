@@ -12,8 +12,8 @@ void log_set_level(log_level max); /* before threads start */
 void log_write(log_level level, const char *fmt, ...) ATN_PRINTF(2, 3);
 
 #define log_error(...) log_write(LOG_LEVEL_ERROR, __VA_ARGS__)
-#define log_warn(...) log_write(LOG_LEVEL_WARN, __VA_ARGS__)
-#define log_info(...) log_write(LOG_LEVEL_INFO, __VA_ARGS__)
+#define log_warn(...)  log_write(LOG_LEVEL_WARN, __VA_ARGS__)
+#define log_info(...)  log_write(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...) log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
 
 #endif

@@ -12,7 +12,7 @@ ring *ring_new(size_t n_slots, size_t item_bytes); /* n_slots is rounded up to a
 void ring_free(ring *r);
 bool ring_push(ring *r, const void *item);
 bool ring_pop(ring *r, void *item);
-size_t ring_free_slots(const ring *r); /* exact for the producer, a lower bound's opposite for others */
+size_t ring_free_slots(const ring *r); /* the producer has at least as many; for others a guess */
 bool ring_empty(const ring *r);
 
 #endif

@@ -24,10 +24,10 @@ typedef struct kv_layer {
 typedef struct kv_config {
     const kv_layer *layers; /* [n_layers] */
     uint32_t n_layers;
-    atn_dtype type;         /* F32 or F16 */
-    uint32_t page_tokens;   /* a multiple of 32 */
-    size_t budget_bytes;    /* pages are as many as fit */
-    uint32_t max_step;      /* most positions one kv_seq_extend adds (a prefill chunk): bounds a window group's pages */
+    atn_dtype type;       /* F32 or F16 */
+    uint32_t page_tokens; /* a multiple of 32 */
+    size_t budget_bytes;  /* pages are as many as fit */
+    uint32_t max_step;    /* most positions one kv_seq_extend adds (a prefill chunk): bounds a window group's pages */
 } kv_config;
 
 typedef struct kv_stats {

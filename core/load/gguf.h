@@ -13,8 +13,21 @@
 
 typedef struct gguf gguf;
 
-typedef enum gguf_type { /* metadata value types, numbered as in the file */
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
+/* Metadata value types, numbered as in the file. */
+typedef enum gguf_type {
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
 } gguf_type;
 
 typedef struct gguf_str {
@@ -25,11 +38,11 @@ typedef struct gguf_str {
 typedef struct gguf_tensor {
     gguf_str name;
     uint32_t n_dims;
-    uint64_t ne[4];   /* ne[0] is the row length, the fastest; unused ones are 1 */
-    uint32_t type;    /* GGUF id; atn_dtype_known() says whether it can be read */
-    uint64_t offset;  /* absolute, in its file */
-    size_t bytes;     /* 0 when the type is not known */
-    uint32_t file;    /* which split */
+    uint64_t ne[4];  /* ne[0] is the row length, the fastest; unused ones are 1 */
+    uint32_t type;   /* GGUF id; atn_dtype_known() says whether it can be read */
+    uint64_t offset; /* absolute, in its file */
+    size_t bytes;    /* 0 when the type is not known */
+    uint32_t file;   /* which split */
 } gguf_tensor;
 
 /* Errors: ATN_IO, ATN_FORMAT (param: the key or tensor; msg: what and the allowed range), ATN_UNSUPPORTED (another version
@@ -44,12 +57,14 @@ size_t gguf_n_tensors(const gguf *g);
 const gguf_tensor *gguf_tensor_at(const gguf *g, size_t i);
 const gguf_tensor *gguf_find_tensor(const gguf *g, const char *name); /* NULL: absent */
 /* Copies n bytes of a tensor's data from byte `from` on. ATN_IO when the file no longer has them. Thread: any. */
-atn_status gguf_read(const gguf *g, const gguf_tensor *t, size_t from, void *dst, size_t n, atn_err *err) ATN_MUST_CHECK;
+atn_status gguf_read(const gguf *g, const gguf_tensor *t, size_t from, void *dst, size_t n,
+                     atn_err *err) ATN_MUST_CHECK;
 
 /* Typed getters: absent gives ATN_NOT_FOUND (err untouched), a wrong type or a value outside [lo, hi] ATN_FORMAT naming the key.
  * Integers of any width and sign are accepted where the value fits. */
 bool gguf_has(const gguf *g, const char *key);
-atn_status gguf_u32(const gguf *g, const char *key, uint32_t lo, uint32_t hi, uint32_t *out, atn_err *err) ATN_MUST_CHECK;
+atn_status gguf_u32(const gguf *g, const char *key, uint32_t lo, uint32_t hi, uint32_t *out,
+                    atn_err *err) ATN_MUST_CHECK;
 atn_status gguf_f32(const gguf *g, const char *key, float lo, float hi, float *out, atn_err *err) ATN_MUST_CHECK;
 atn_status gguf_bool(const gguf *g, const char *key, bool *out, atn_err *err) ATN_MUST_CHECK;
 atn_status gguf_string(const gguf *g, const char *key, gguf_str *out, atn_err *err) ATN_MUST_CHECK;

@@ -39,7 +39,8 @@ atn_status model_open_gguf(const gguf *g, const atn_model_params *params, atn_ba
                            atn_err *err) ATN_MUST_CHECK;
 void model_kv_layers(const atn_model *m, const kv_layer **layers, uint32_t *n_layers); /* owned by the model */
 /* Memory for steps of up to max_rows rows and max_out logits rows. */
-atn_status model_scratch_new(atn_model *m, kv_pool *kv, uint32_t max_rows, uint32_t max_out, model_scratch **out, atn_err *err) ATN_MUST_CHECK;
+atn_status model_scratch_new(atn_model *m, kv_pool *kv, uint32_t max_rows, uint32_t max_out, model_scratch **out,
+                             atn_err *err) ATN_MUST_CHECK;
 size_t model_scratch_bytes(const atn_model *m, uint32_t max_rows, uint32_t max_out); /* before opening one */
 void model_scratch_free(model_scratch *s);
 /* Computes the batch, writes K and V of its rows, leaves the logits; commits nothing: kv_seq_commit is the caller's.

@@ -52,27 +52,28 @@ typedef struct atn_stop {
 
 typedef struct atn_request {
     atn_domain domain;
-    uint64_t sequence;      /* 0: nothing is kept. Else: reuse the KV kept under (domain, sequence) as far as its tokens are
-                               a prefix of `tokens`, and keep it under that name after the turn. */
-    const int32_t *tokens;  /* [n_tokens] the whole text, copied; ids in range: checked */
-    uint32_t n_tokens;      /* >= 1 */
-    uint32_t max_new_tokens;/* 0: prompt only (for its logprobs), finish LENGTH */
-    uint32_t n_choices;     /* 1 .. ATN_MAX_CHOICES; they share the prompt's pages; choice 0 is the one kept */
+    /* 0: nothing is kept. Else: reuse the KV kept under (domain, sequence) as far as its tokens are a prefix of `tokens`,
+     * and keep it under that name after the turn. */
+    uint64_t sequence;
+    const int32_t *tokens;   /* [n_tokens] the whole text, copied; ids in range: checked */
+    uint32_t n_tokens;       /* >= 1 */
+    uint32_t max_new_tokens; /* 0: prompt only (for its logprobs), finish LENGTH */
+    uint32_t n_choices;      /* 1 .. ATN_MAX_CHOICES; they share the prompt's pages; choice 0 is the one kept */
     atn_sample_params sample;
-    const atn_stop *stops;  /* [n_stops], copied */
+    const atn_stop *stops; /* [n_stops], copied */
     uint32_t n_stops;
-    const int32_t *stop_ids;/* [n_stop_ids], copied */
+    const int32_t *stop_ids; /* [n_stop_ids], copied */
     uint32_t n_stop_ids;
     bool ignore_eos;
-    bool prompt_logprobs;   /* log-probability of each prompt token; nothing is reused from a cache then */
-    uint32_t deadline_ms;   /* from submit; 0: none */
+    bool prompt_logprobs; /* log-probability of each prompt token; nothing is reused from a cache then */
+    uint32_t deadline_ms; /* from submit; 0: none */
 } atn_request;
 
 typedef enum atn_finish {
     ATN_FINISH_NONE,
     ATN_FINISH_EOS,
     ATN_FINISH_STOP_ID,
-    ATN_FINISH_STOP,     /* a stop string */
+    ATN_FINISH_STOP, /* a stop string */
     ATN_FINISH_LENGTH,
     ATN_FINISH_CANCELLED,
     ATN_FINISH_DEADLINE,
@@ -87,7 +88,7 @@ typedef struct atn_usage {
 
 typedef struct atn_event {
     uint32_t choice;
-    bool has_token;      /* token below is valid; the last event of a choice may come with or without one */
+    bool has_token; /* token below is valid; the last event of a choice may come with or without one */
     atn_sampled token;
     uint32_t hold;       /* trailing bytes of the choice's text so far that may yet become part of a stop string */
     atn_finish finish;   /* not NONE: this choice ends with this event */

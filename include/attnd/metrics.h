@@ -1,6 +1,6 @@
 /* What an engine has done: counters, gauges and histograms, read without disturbing it.
  *
- * Thread: the engine thread writes with relaxed atomics; atn_engine_metrics copies from any thread.
+ * Thread: the engine thread writes with relaxed atomics; atn_engine_get_metrics copies from any thread.
  */
 #ifndef ATTND_METRICS_H
 #define ATTND_METRICS_H
@@ -9,7 +9,7 @@
 
 enum { ATN_HIST_BUCKETS = 24 };
 
-/* Cumulative-free counts: bucket i counts values <= bounds[i] and above the one before; the last one counts the rest. */
+/* Not cumulative: bucket i counts values <= bounds[i] and above the one before; the last one counts the rest. */
 typedef struct atn_histogram {
     const double *bounds; /* [n_bounds] seconds or tokens, ascending; static memory */
     uint32_t n_bounds;    /* < ATN_HIST_BUCKETS */

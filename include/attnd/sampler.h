@@ -32,7 +32,7 @@ typedef struct atn_sample_params {
     uint64_t seed;
     const atn_logit_bias *bias; /* [n_bias], copied */
     uint32_t n_bias;
-    uint32_t n_top;           /* log-probabilities to report beside the chosen one, 0 .. ATN_MAX_TOP */
+    uint32_t n_top; /* log-probabilities to report beside the chosen one, 0 .. ATN_MAX_TOP */
 } atn_sample_params;
 
 /* Greedy with everything off. */
@@ -47,7 +47,7 @@ typedef struct atn_top {
 
 typedef struct atn_sampled {
     int32_t id;
-    float logprob; /* natural log over the whole vocabulary, of the raw logits: before bias, penalties and temperature */
+    float logprob; /* natural log over the whole vocabulary, of the raw logits (before bias, penalties, temperature) */
     uint32_t n_top;
     atn_top top[ATN_MAX_TOP]; /* by logprob, ties by id */
 } atn_sampled;
@@ -59,8 +59,8 @@ size_t atn_sampler_scratch_bytes(uint32_t n_vocab); /* before making one */
 atn_status atn_sampler_scratch_new(uint32_t n_vocab, atn_sampler_scratch **out, atn_err *err) ATN_MUST_CHECK;
 void atn_sampler_scratch_free(atn_sampler_scratch *s);
 /* max_tokens: prompt plus answer; all memory is taken here. choice: 0 .. n-1 of a request with several answers. */
-atn_status atn_sampler_new(const atn_sample_params *p, uint32_t n_vocab, uint32_t choice, uint32_t max_tokens, atn_sampler **out,
-                           atn_err *err) ATN_MUST_CHECK;
+atn_status atn_sampler_new(const atn_sample_params *p, uint32_t n_vocab, uint32_t choice, uint32_t max_tokens,
+                           atn_sampler **out, atn_err *err) ATN_MUST_CHECK;
 void atn_sampler_free(atn_sampler *s);
 /* Tells the sampler of tokens already in the text (for the repetition penalty). */
 void atn_sampler_accept_prompt(atn_sampler *s, const int32_t *ids, uint32_t n);

@@ -36,10 +36,10 @@ typedef enum atn_dtype {
 #undef X
 } atn_dtype;
 
-bool atn_dtype_known(uint32_t id);             /* is id one of the list? */
-const char *atn_dtype_name(uint32_t id);       /* "Q4_K"; names of GGUF types we cannot read too ("IQ2_XXS"); "unknown" */
-uint32_t atn_dtype_block(atn_dtype t);         /* weights a block */
-uint32_t atn_dtype_block_bytes(atn_dtype t);   /* bytes a block */
+bool atn_dtype_known(uint32_t id);           /* is id one of the list? */
+const char *atn_dtype_name(uint32_t id);     /* "Q4_K"; names of GGUF types we cannot read too ("IQ2_XXS"); "unknown" */
+uint32_t atn_dtype_block(atn_dtype t);       /* weights a block */
+uint32_t atn_dtype_block_bytes(atn_dtype t); /* bytes a block */
 
 /* Bytes of a row of n weights. False when n is no whole number of blocks or the size overflows. */
 bool atn_row_bytes(atn_dtype t, uint64_t n, size_t *bytes);

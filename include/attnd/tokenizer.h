@@ -26,7 +26,7 @@ typedef struct atn_segment {
 } atn_segment;
 
 enum {
-    ATN_TOKENIZE_BOS = 1,      /* put BOS first (EOS last) where the model's metadata asks for it */
+    ATN_TOKENIZE_BOS = 1, /* put BOS first (EOS last) where the model's metadata asks for it */
 };
 
 /* Token attributes, from tokenizer.ggml.token_type. */
@@ -40,9 +40,9 @@ typedef enum atn_token_kind {
 } atn_token_kind;
 
 uint32_t atn_vocab_size(const atn_tokenizer *t);
-int32_t atn_token_bos(const atn_tokenizer *t);   /* -1: none */
-int32_t atn_token_eos(const atn_tokenizer *t);   /* -1: none */
-bool atn_token_adds_bos(const atn_tokenizer *t); /* does ATN_TOKENIZE_BOS put one? */
+int32_t atn_token_bos(const atn_tokenizer *t);           /* -1: none */
+int32_t atn_token_eos(const atn_tokenizer *t);           /* -1: none */
+bool atn_token_adds_bos(const atn_tokenizer *t);         /* does ATN_TOKENIZE_BOS put one? */
 bool atn_token_ends(const atn_tokenizer *t, int32_t id); /* end of generation: eos, eot, eom */
 atn_token_kind atn_token_get_kind(const atn_tokenizer *t, int32_t id);
 /* The bytes that the token stands for inside running text (no leading-space rule); n = 0 for control tokens unless
@@ -59,12 +59,12 @@ const char *atn_tokenizer_pre(const atn_tokenizer *t);  /* "llama-bpe"; "" for S
 atn_status atn_tokenize(const atn_tokenizer *t, const atn_segment *segs, size_t n_segs, unsigned flags, int32_t **ids,
                         size_t *n_ids, atn_err *err) ATN_MUST_CHECK;
 /* Like atn_tokenize; offsets (malloc'ed, [n_ids][2]) gets each token's byte range [start, end) in the joined text. */
-atn_status atn_tokenize_offsets(const atn_tokenizer *t, const atn_segment *segs, size_t n_segs, unsigned flags, int32_t **ids,
-                                size_t (**offsets)[2], size_t *n_ids, atn_err *err) ATN_MUST_CHECK;
+atn_status atn_tokenize_offsets(const atn_tokenizer *t, const atn_segment *segs, size_t n_segs, unsigned flags,
+                                int32_t **ids, size_t (**offsets)[2], size_t *n_ids, atn_err *err) ATN_MUST_CHECK;
 /* Whole text of ids (an SPM model's added leading space dropped). text: malloc'ed, NUL-terminated, n bytes; bytes that are
  * no UTF-8 become U+FFFD. ATN_INVALID when an id is out of range. */
-atn_status atn_detokenize(const atn_tokenizer *t, const int32_t *ids, size_t n_ids, bool with_control, char **text, size_t *n,
-                          atn_err *err) ATN_MUST_CHECK;
+atn_status atn_detokenize(const atn_tokenizer *t, const int32_t *ids, size_t n_ids, bool with_control, char **text,
+                          size_t *n, atn_err *err) ATN_MUST_CHECK;
 
 /* Streaming: bytes go in token by token, whole UTF-8 characters come out. Invalid bytes become U+FFFD as soon as they are
  * known to be invalid. The sum of the outputs equals the text of the joined bytes. Allocates nothing. */
@@ -92,7 +92,7 @@ const char *atn_chat_family(const atn_tokenizer *t);
  * that the template opens with is written only where that flag puts none. ATN_UNSUPPORTED when atn_chat_family is NULL;
  * ATN_INVALID (param "messages[i]") for a role or an order of roles that the template refuses.
  * add_generation_prompt: end with the words that open an assistant turn. */
-atn_status atn_chat_render(const atn_tokenizer *t, const atn_chat_message *msgs, size_t n_msgs, bool add_generation_prompt,
-                           atn_segment **segs, size_t *n_segs, atn_err *err) ATN_MUST_CHECK;
+atn_status atn_chat_render(const atn_tokenizer *t, const atn_chat_message *msgs, size_t n_msgs,
+                           bool add_generation_prompt, atn_segment **segs, size_t *n_segs, atn_err *err) ATN_MUST_CHECK;
 
 #endif

@@ -36,8 +36,8 @@ struct session {
     uint64_t sequence;
     int32_t *tokens; /* [n_tokens] */
     uint32_t n_tokens, cap_tokens;
-    uint32_t turns;  /* completed */
-    uint32_t last_cached;     /* prompt tokens that the last turn found in the cache */
+    uint32_t turns;       /* completed */
+    uint32_t last_cached; /* prompt tokens that the last turn found in the cache */
     mono_time created, last_used;
     struct session_seat *first, *last; /* the line; the first one runs */
     uint32_t n_seats;
