@@ -36,20 +36,6 @@ static void read_into(cursor *c, void *out, size_t n)
     }
 }
 
-uint8_t cursor_u8(cursor *c)
-{
-    uint8_t v = 0;
-    read_into(c, &v, sizeof v);
-    return v;
-}
-
-uint16_t cursor_u16(cursor *c)
-{
-    uint16_t v = 0;
-    read_into(c, &v, sizeof v);
-    return v;
-}
-
 uint32_t cursor_u32(cursor *c)
 {
     uint32_t v = 0;
@@ -60,20 +46,6 @@ uint32_t cursor_u32(cursor *c)
 uint64_t cursor_u64(cursor *c)
 {
     uint64_t v = 0;
-    read_into(c, &v, sizeof v);
-    return v;
-}
-
-float cursor_f32(cursor *c)
-{
-    float v = 0;
-    read_into(c, &v, sizeof v);
-    return v;
-}
-
-double cursor_f64(cursor *c)
-{
-    double v = 0;
     read_into(c, &v, sizeof v);
     return v;
 }

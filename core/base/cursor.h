@@ -17,12 +17,8 @@ typedef struct cursor {
 
 cursor cursor_of(const void *bytes, size_t n);
 size_t cursor_left(const cursor *c);
-uint8_t cursor_u8(cursor *c);
-uint16_t cursor_u16(cursor *c);
 uint32_t cursor_u32(cursor *c);
 uint64_t cursor_u64(cursor *c);
-float cursor_f32(cursor *c);
-double cursor_f64(cursor *c);
 const void *cursor_bytes(cursor *c, uint64_t n); /* NULL when fewer are left */
 bool cursor_skip(cursor *c, uint64_t n);
 

@@ -82,9 +82,3 @@ size_t ring_free_slots(const ring *r)
     size_t used = tail - head;
     return used < r->n_slots ? r->n_slots - used : 0;
 }
-
-bool ring_empty(const ring *r)
-{
-    size_t head = atomic_load_explicit(&r->head, memory_order_acquire);
-    return head == atomic_load_explicit(&r->tail, memory_order_acquire);
-}

@@ -13,6 +13,5 @@ void ring_free(ring *r);
 bool ring_push(ring *r, const void *item);
 bool ring_pop(ring *r, void *item);
 size_t ring_free_slots(const ring *r); /* the producer has at least as many; for others a guess */
-bool ring_empty(const ring *r);
 
 #endif

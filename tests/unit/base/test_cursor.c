@@ -10,16 +10,11 @@
 static void test_reads_little_endian(void **state)
 {
     (void)state;
-    const unsigned char bytes[] = {1, 2, 3,    4,    5, 6, 7, 8, 9, 10, 11, 12,   13,  14,  15,
-                                   0, 0, 0x80, 0x3F, 0, 0, 0, 0, 0, 0,  0,  0xC0, 'a', 'b', 'c'};
+    const unsigned char bytes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 'a', 'b', 'c'};
     cursor c = cursor_of(bytes, sizeof bytes);
-    assert_int_equal(cursor_u8(&c), 1);
-    assert_int_equal(cursor_u16(&c), 0x0302);
-    assert_int_equal(cursor_u32(&c), 0x07060504);
-    assert_true(cursor_u64(&c) == 0x0F0E0D0C0B0A0908u);
-    assert_true(cursor_f32(&c) == 1.0f);
-    assert_true(cursor_f64(&c) == -2.0);
-    assert_ptr_equal(cursor_bytes(&c, 2), bytes + 27);
+    assert_int_equal(cursor_u32(&c), 0x04030201);
+    assert_true(cursor_u64(&c) == 0x0C0B0A0908070605u);
+    assert_ptr_equal(cursor_bytes(&c, 2), bytes + 12);
     assert_int_equal(cursor_left(&c), 1);
     assert_true(cursor_skip(&c, 1));
     assert_int_equal(cursor_left(&c), 0);
@@ -38,10 +33,7 @@ static void test_short_reads_give_zero_and_stay_failed(void **state)
         assert_true(cursor_u64(&c) == 0);
         assert_true(c.failed);
         assert_int_equal(cursor_left(&c), 0);
-        assert_int_equal(cursor_u8(&c), 0); /* even what would fit */
-        assert_int_equal(cursor_u16(&c), 0);
-        assert_int_equal(cursor_u32(&c), 0);
-        assert_true(cursor_f32(&c) == 0 && cursor_f64(&c) == 0);
+        assert_int_equal(cursor_u32(&c), 0); /* even where it would fit */
         assert_null(cursor_bytes(&c, 0));
         assert_false(cursor_skip(&c, 0));
         free(bytes);
@@ -50,7 +42,7 @@ static void test_short_reads_give_zero_and_stay_failed(void **state)
     assert_false(cursor_skip(&c, UINT64_MAX));
     assert_true(c.failed);
     c = cursor_of("ab", 2);
-    cursor_u8(&c);
+    assert_true(cursor_skip(&c, 1));
     assert_null(cursor_bytes(&c, UINT64_MAX)); /* at + n would wrap */
 }
 
