@@ -165,11 +165,6 @@ void auth_close(auth *a)
     }
 }
 
-bool auth_has_keys(const auth *a)
-{
-    return a->file_given;
-}
-
 atn_status auth_check(const auth *a, const char *authorization, const char *x_api_key, identity *who, atn_err *err)
 {
     *who = (identity){.name = "anonymous"};

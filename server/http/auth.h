@@ -14,7 +14,6 @@ typedef struct auth auth;
 /* path NULL: no keys. Errors name the line: ATN_IO, ATN_INVALID, ATN_NOMEM. */
 atn_status auth_open(const char *path, auth **out, atn_err *err) ATN_MUST_CHECK;
 void auth_close(auth *a); /* NULL is fine */
-bool auth_has_keys(const auth *a);
 /* Header values, NULL when absent: "Authorization: Bearer KEY", else "x-api-key: KEY".
  * ATN_UNAUTHENTICATED: keys exist and none of them came; who is then anonymous without rights. */
 atn_status auth_check(const auth *a, const char *authorization, const char *x_api_key, identity *who,

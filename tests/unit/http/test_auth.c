@@ -29,7 +29,6 @@ static void without_keys(void **state)
     identity who;
     (void)state;
     assert_int_equal(auth_open(NULL, &a, &err), ATN_OK);
-    assert_false(auth_has_keys(a));
     assert_int_equal(auth_check(a, NULL, NULL, &who, &err), ATN_OK);
     assert_string_equal(who.name, "anonymous");
     assert_int_equal(who.rights, RIGHT_INFER | RIGHT_ADMIN | RIGHT_ATTENTION_FULL);
@@ -44,7 +43,6 @@ static void with_keys(void **state)
     (void)state;
     assert_int_equal(
         open_with("# keys\n\nk-ann  ann infer\n\tk-bob bob infer,admin,attention\r\nk-eve eve all", &a, &err), ATN_OK);
-    assert_true(auth_has_keys(a));
     assert_int_equal(auth_check(a, "Bearer k-ann", NULL, &ann, &err), ATN_OK);
     assert_string_equal(ann.name, "ann");
     assert_int_equal(ann.rights, RIGHT_INFER);
