@@ -69,8 +69,9 @@ static atn_status prove_header(gguf_file *f, size_t *header, atn_err *err)
             *header = w.c.at;
             return s;
         }
-        /* Fourfold, so that all walks together cost no more than a third above the last. */
+        /* Fourfold, so that all walks together cost no more than a third above the last; what is wanted is below the limit. */
         want = w.wanted > (uint64_t)have * 4 ? w.wanted : (uint64_t)have * 4;
+        want = want < GGUF_MAX_HEADER ? want : GGUF_MAX_HEADER;
     }
 }
 

@@ -2,6 +2,7 @@
 #include "tests/unit/load/gguf_builder.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -313,6 +314,35 @@ static void test_long_header(void **state)
     buf_free(&b);
 }
 
+/* The limit on a header holds however its reads fall: three keys in a sparse file, the last of which crosses it. */
+static void test_header_limit(void **state)
+{
+    (void)state;
+    const uint64_t lengths[] = {100 << 20, 20 << 20, 200 << 20};
+    char path[128];
+    snprintf(path, sizeof path, "%s/limit.gguf", folder);
+    buf b = gguf_begin(3, 0, 3);
+    put_file(path, b.data, b.len);
+    off_t at = (off_t)b.len;
+    int fd = open(path, O_WRONLY);
+    assert_true(fd >= 0);
+    for (int i = 0; i < 3; i++) {
+        buf_clear(&b);
+        put_kv(&b, (const char *const[]){"a", "b", "c"}[i], GGUF_STRING, NULL, 0);
+        put_u64(&b, lengths[i]);
+        assert_int_equal(pwrite(fd, b.data, b.len, at), (ssize_t)b.len);
+        at += (off_t)(b.len + lengths[i]);
+    }
+    assert_int_equal(ftruncate(fd, at), 0);
+    close(fd);
+    gguf *g;
+    assert_int_equal(gguf_open(path, &g, &err), ATN_FORMAT);
+    assert_string_equal(err.param, "c");
+    assert_non_null(strstr(err.msg, "the header grows past 268435456 bytes"));
+    unlink(path);
+    buf_free(&b);
+}
+
 /* ---- split files ---- */
 
 typedef struct part {
@@ -491,8 +521,8 @@ int main(void)
         cmocka_unit_test(test_integers),        cmocka_unit_test(test_wrong_types_and_absent_keys),
         cmocka_unit_test(test_floats),          cmocka_unit_test(test_arrays),
         cmocka_unit_test(test_read_and_shrink), cmocka_unit_test(test_long_header),
-        cmocka_unit_test(test_split),           cmocka_unit_test(test_split_faults),
-        cmocka_unit_test(test_golden_models),
+        cmocka_unit_test(test_header_limit),    cmocka_unit_test(test_split),
+        cmocka_unit_test(test_split_faults),    cmocka_unit_test(test_golden_models),
     };
     return cmocka_run_group_tests(tests, start, end);
 }
