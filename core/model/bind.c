@@ -151,8 +151,8 @@ static atn_status rope_divisors(model_binder *b, float **out)
     }
     atn_status st = weights_vector(b->g, name, n, v, b->err);
     for (uint32_t i = 0; st == ATN_OK && i < n; i++) {
-        if (!(v[i] >= 1e-3f && v[i] <= 1e6f)) {
-            st = atn_fail(b->err, ATN_FORMAT, name, "factor %u is outside 0.001 to 1000000", i);
+        if (!(v[i] >= 1.0f && v[i] <= 1e6f)) {
+            st = atn_fail(b->err, ATN_FORMAT, name, "factor %u is outside 1 to 1000000", i);
         }
     }
     if (st != ATN_OK) {

@@ -99,12 +99,22 @@ atn_status hparams_rms(const gguf *g, const char *arch, model_hparams *h, atn_er
     return hparams_f32(g, arch, "attention.layer_norm_rms_epsilon", 0.0f, 1.0f, &h->norm_eps, err);
 }
 
+/* A factor below 1 would turn angles beyond what the tables can hold; 0 says that there is none. */
+static atn_status read_factor(const gguf *g, const char *arch, const char *name, float *out, atn_err *err)
+{
+    ATN_TRY(hparams_f32_opt(g, arch, name, 0.0f, 1e6f, out, err));
+    if (*out > 0.0f && *out < 1.0f) {
+        return atn_fail(err, ATN_FORMAT, key_of(arch, name).s, "%g: 0 and 1 to 1000000 are allowed", (double)*out);
+    }
+    return ATN_OK;
+}
+
 /* rope.scaling.*, and rope.scale_linear of older files. An absent type is linear, an absent factor none. */
 static atn_status scaling(const gguf *g, const char *arch, model_hparams *h, rope_params *r, atn_err *err)
 {
     float factor = 0.0f;
-    ATN_TRY(hparams_f32_opt(g, arch, "rope.scale_linear", 0.0f, 1e6f, &factor, err));
-    ATN_TRY(hparams_f32_opt(g, arch, "rope.scaling.factor", 0.0f, 1e6f, &factor, err));
+    ATN_TRY(read_factor(g, arch, "rope.scale_linear", &factor, err));
+    ATN_TRY(read_factor(g, arch, "rope.scaling.factor", &factor, err));
     r->scaling = ROPE_SCALING_LINEAR;
     key_name k = key_of(arch, "rope.scaling.type");
     if (gguf_has(g, k.s)) {

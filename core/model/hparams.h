@@ -8,9 +8,9 @@
 enum {
     HPARAMS_MAX_LAYERS = 1024,
     HPARAMS_MAX_HEADS = 1024,
-    HPARAMS_MAX_HEAD_DIM = 1024,
+    HPARAMS_MAX_HEAD_DIM = ATN_HEAD_DIM_MAX,
     HPARAMS_MAX_WIDTH = 1 << 20,   /* embedding, feed-forward */
-    HPARAMS_MAX_CONTEXT = 1 << 20, /* in force; angles of the rotary tables stay exact up to it */
+    HPARAMS_MAX_CONTEXT = 1 << 20, /* in force; angles of the rotary tables, at most as large, stay exact up to it */
 };
 
 /* ATN_FORMAT when absent, of another type or out of [lo, hi]. */

@@ -164,6 +164,7 @@ static void floats_out_of_range(void **state)
         {"tiny-llama-q8_0", "llama.rope.freq_base", (float)(1.0 / 0.0)},
         {"tiny-gpt2-f16", "gpt2.attention.layer_norm_epsilon", 2.0f},
         {"tiny-qwen2-f16", "qwen2.rope.scaling.factor", -4.0f},
+        {"tiny-qwen2-f16", "qwen2.rope.scaling.factor", 1e-6f}, /* angles without end */
         {"tiny-gemma3-q8_0", "gemma3.final_logit_softcapping", -1.0f},
         {"tiny-gemma3-q8_0", "gemma3.attn_logit_softcapping", (float)(0.0 / 0.0)},
     };
