@@ -24,9 +24,7 @@ static void set_name(gguf_file *f, const char *path)
     } else {
         snprintf(f->name, sizeof f->name, "%.30s...%s", name, name + n - 30);
     }
-    for (char *c = f->name; *c != '\0'; c++) {
-        *c = (char)(*c >= 0x20 && *c < 0x7F ? *c : '?');
-    }
+    gguf_printable(gguf_str_of(f->name), f->name, sizeof f->name);
 }
 
 static atn_status open_file(gguf_file *f, const char *path, atn_err *err)

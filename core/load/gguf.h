@@ -35,6 +35,9 @@ typedef struct gguf_str {
     size_t n;
 } gguf_str;
 
+/* s for an error text: cut to fit, every byte that is no printable ASCII as '?'. Returns out. */
+const char *gguf_printable(gguf_str s, char *out, size_t size);
+
 typedef struct gguf_tensor {
     gguf_str name;
     uint32_t n_dims;

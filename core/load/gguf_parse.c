@@ -10,8 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* s with every byte that is no printable ASCII as a question mark. */
-static void printable(char *out, size_t size, gguf_str s)
+const char *gguf_printable(gguf_str s, char *out, size_t size)
 {
     size_t n = s.n < size - 1 ? s.n : size - 1;
     for (size_t i = 0; i < n; i++) {
@@ -19,6 +18,7 @@ static void printable(char *out, size_t size, gguf_str s)
         out[i] = (char)(byte >= 0x20 && byte < 0x7F ? byte : '?');
     }
     out[n] = '\0';
+    return out;
 }
 
 atn_status gguf_fail(const gguf_file *f, atn_err *err, atn_status code, const char *kind, gguf_str what,
@@ -29,8 +29,8 @@ atn_status gguf_fail(const gguf_file *f, atn_err *err, atn_status code, const ch
     va_start(ap, fmt);
     vsnprintf(raw, sizeof raw, fmt, ap);
     va_end(ap);
-    printable(text, sizeof text, gguf_str_of(raw));
-    printable(name, sizeof name, what);
+    gguf_printable(gguf_str_of(raw), text, sizeof text);
+    gguf_printable(what, name, sizeof name);
     if (what.n == 0) {
         return atn_fail(err, code, NULL, "%s: %s", f->name, text);
     }

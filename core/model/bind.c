@@ -218,10 +218,8 @@ atn_status bind_check_all_used(const model_binder *b)
     for (size_t i = 0; i < gguf_n_tensors(b->g); i++) {
         const gguf_tensor *t = gguf_tensor_at(b->g, i);
         if (!is_bound(b, t)) {
-            char name[65];
-            size_t n = t->name.n < sizeof name - 1 ? t->name.n : sizeof name - 1;
-            memcpy(name, t->name.s, n);
-            name[n] = '\0';
+            char name[64];
+            gguf_printable(t->name, name, sizeof name);
             return atn_fail(b->err, ATN_FORMAT, name, "the tensor is not part of a %s model", b->m->arch->name);
         }
     }

@@ -27,16 +27,9 @@ static atn_status find_arch(const gguf *g, const model_arch **out, atn_err *err)
             return ATN_OK;
         }
     }
-    /* The name goes into the message as far as it is a plain word. */
     char word[33];
-    size_t n = 0;
-    while (n < name.n && n < sizeof word - 1 && name.s[n] > ' ' && name.s[n] < 0x7f) {
-        word[n] = name.s[n];
-        n++;
-    }
-    word[n] = '\0';
     return atn_fail(err, ATN_UNSUPPORTED, key, "architecture '%s': llama, qwen2, qwen3, gemma3 and gpt2 are known",
-                    word);
+                    gguf_printable(name, word, sizeof word));
 }
 
 static atn_status read_name(const gguf *g, char **out, atn_err *err)

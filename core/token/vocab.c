@@ -305,17 +305,6 @@ static atn_status read_special_ids(atn_tokenizer *t, const token_source *src, at
     return read_ends(t, src, err);
 }
 
-/* A name from the file, for an error message: at most 32 printable characters. */
-static const char *printable(gguf_str s, char out[33])
-{
-    size_t n = s.n < 32 ? s.n : 32;
-    for (size_t i = 0; i < n; i++) {
-        out[i] = s.s[i] >= ' ' && s.s[i] <= '~' ? s.s[i] : '?';
-    }
-    out[n] = '\0';
-    return out;
-}
-
 static atn_status read_model(atn_tokenizer *t, const token_source *src, bool allow_unknown_pre, atn_err *err)
 {
     char name[33];
@@ -324,21 +313,22 @@ static atn_status read_model(atn_tokenizer *t, const token_source *src, bool all
     }
     if (src->model.n != 4 || memcmp(src->model.s, "gpt2", 4) != 0) {
         return atn_fail(err, ATN_UNSUPPORTED, "tokenizer.ggml.model",
-                        "tokenizer \"%s\" is not known: llama and gpt2 are", printable(src->model, name));
+                        "tokenizer \"%s\" is not known: llama and gpt2 are",
+                        gguf_printable(src->model, name, sizeof name));
     }
     t->byte_level = true;
     t->pre_spec = src->pre.n == 0 ? NULL : pre_find(src->pre.s, src->pre.n);
     if (t->pre_spec == NULL) {
         if (src->pre.n > 0 && !allow_unknown_pre) {
             return atn_fail(err, ATN_UNSUPPORTED, "tokenizer.ggml.pre", "pre-tokenizer \"%s\" is not known",
-                            printable(src->pre, name));
+                            gguf_printable(src->pre, name, sizeof name));
         }
         log_warn("the model's pre-tokenizer %s is read as default",
-                 src->pre.n == 0 ? "is not named and" : printable(src->pre, name));
+                 src->pre.n == 0 ? "is not named and" : gguf_printable(src->pre, name, sizeof name));
         t->pre_spec = pre_find("default", 7);
-        printable((gguf_str){"default", 7}, t->pre_name);
+        memcpy(t->pre_name, "default", sizeof "default");
     } else {
-        printable(src->pre, t->pre_name);
+        gguf_printable(src->pre, t->pre_name, sizeof t->pre_name);
     }
     return pre_open(t->pre_spec, &t->pre, err);
 }
