@@ -4,15 +4,10 @@
 #include <stdlib.h>
 #include "core/base/buf.h"
 
-static bool is_cut(atn_token_kind kind)
-{
-    return kind == ATN_TOKEN_CONTROL || kind == ATN_TOKEN_UNKNOWN || kind == ATN_TOKEN_USER_DEFINED;
-}
-
 /* Undoes spm_encode's added space: it stands first, and after every token that was cut out of the text. */
 static bool drops_space(const atn_tokenizer *t, int32_t id, bool after_cut, const char *bytes, size_t n)
 {
-    return after_cut && t->add_space_prefix && !is_cut(vocab_kind(t, id)) && n > 0 && bytes[0] == ' ';
+    return after_cut && t->add_space_prefix && !vocab_is_special(t, id) && n > 0 && bytes[0] == ' ';
 }
 
 atn_status atn_detokenize(const atn_tokenizer *t, const int32_t *ids, size_t n_ids, bool with_control, char **text,
@@ -32,7 +27,7 @@ atn_status atn_detokenize(const atn_tokenizer *t, const int32_t *ids, size_t n_i
         const char *bytes = atn_token_bytes(t, ids[i], with_control, &len);
         bool drop = drops_space(t, ids[i], after_cut, bytes, len);
         buf_add(&raw, bytes + drop, len - drop);
-        after_cut = is_cut(vocab_kind(t, ids[i]));
+        after_cut = vocab_is_special(t, ids[i]);
     }
     atn_utf8_stream stream = {0};
     for (size_t at = 0; at < raw.len;) {

@@ -7,12 +7,6 @@
 #include <stdlib.h>
 #include "core/base/utf8.h"
 
-static bool is_special(const atn_tokenizer *t, uint32_t id)
-{
-    atn_token_kind kind = vocab_kind(t, (int32_t)id);
-    return kind == ATN_TOKEN_CONTROL || kind == ATN_TOKEN_UNKNOWN || kind == ATN_TOKEN_USER_DEFINED;
-}
-
 static uint32_t child_of(const atn_tokenizer *t, uint32_t node, unsigned char byte)
 {
     uint32_t c = t->special[node].child;
@@ -48,7 +42,7 @@ atn_status special_build(atn_tokenizer *t, atn_err *err)
 {
     size_t n_nodes = 1;
     for (uint32_t i = 0; i < t->n_tokens; i++) {
-        n_nodes += is_special(t, i) ? t->pieces_at[i + 1] - t->pieces_at[i] : 0;
+        n_nodes += vocab_is_special(t, (int32_t)i) ? t->pieces_at[i + 1] - t->pieces_at[i] : 0;
     }
     t->special = calloc(n_nodes, sizeof *t->special);
     if (t->special == NULL) {
@@ -58,7 +52,7 @@ atn_status special_build(atn_tokenizer *t, atn_err *err)
     for (uint32_t i = 0; i < t->n_tokens; i++) {
         const char *piece = t->pieces + t->pieces_at[i];
         size_t n = t->pieces_at[i + 1] - t->pieces_at[i];
-        if (is_special(t, i) && n > 0 && utf8_valid_prefix(piece, n) == n) {
+        if (vocab_is_special(t, (int32_t)i) && n > 0 && utf8_valid_prefix(piece, n) == n) {
             add_piece(t, piece, n, (int32_t)i);
         }
     }

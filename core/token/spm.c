@@ -8,16 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char SPM_SPACE[] = "\xE2\x96\x81";
-
 static size_t char_len(unsigned char lead)
 {
     return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-}
-
-static bool is_spm_space(const char *s, size_t n)
-{
-    return n >= 3 && memcmp(s, SPM_SPACE, 3) == 0;
 }
 
 /* Copies the text as the vocabulary has it, never longer than text and prefix together. */
@@ -28,7 +21,7 @@ static size_t rewrite(char *dst, const char *text, size_t n, bool prefix)
         dst[at++] = ' ';
     }
     for (size_t i = 0; i < n;) {
-        if (is_spm_space(text + i, n - i)) {
+        if (vocab_is_spm_space(text + i, n - i)) {
             dst[at++] = ' ';
             i += 3;
         } else {

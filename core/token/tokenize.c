@@ -37,7 +37,7 @@ atn_status encoder_push(encoder *e, int32_t id, size_t from, size_t to, atn_err 
     return ATN_OK;
 }
 
-/* The segments as one text, and where trust ends: the positions at which it begins or stops, alternating. */
+/* The segments as one text. */
 typedef struct joined {
     const char *text;
     char *owned; /* NULL when the text is a segment's own */

@@ -15,8 +15,6 @@
 
 enum { MAX_TOKENS = (1 << 24) - 2 };
 
-static const char SPM_SPACE[] = "\xE2\x96\x81"; /* U+2581, how SentencePiece writes a space */
-
 static const char *key_of(const atn_tokenizer *t, uint32_t id, size_t *n)
 {
     const char *base = t->attr[id] & VOCAB_MERGES ? t->bytes : t->pieces;
@@ -88,7 +86,7 @@ static size_t decode_spm(gguf_str p, char *dst, bool *exact)
     size_t n = 0;
     *exact = true;
     for (size_t i = 0; i < p.n;) {
-        if (p.n - i >= 3 && memcmp(p.s + i, SPM_SPACE, 3) == 0) {
+        if (vocab_is_spm_space(p.s + i, p.n - i)) {
             dst[n++] = ' ';
             i += 3;
         } else {

@@ -9,6 +9,7 @@
 #define ATN_VOCAB_H
 
 #include <attnd/tokenizer.h>
+#include <string.h>
 #include "core/load/gguf.h"
 #include "core/token/chat.h"
 #include "core/token/pretokenizer.h"
@@ -95,6 +96,19 @@ size_t vocab_decode(bool byte_level, gguf_str piece, char *dst, bool *exact);
 static inline atn_token_kind vocab_kind(const atn_tokenizer *t, int32_t id)
 {
     return (atn_token_kind)(t->attr[id] & VOCAB_KIND);
+}
+
+/* Is the token cut out of the text before anything is merged? */
+static inline bool vocab_is_special(const atn_tokenizer *t, int32_t id)
+{
+    atn_token_kind kind = vocab_kind(t, id);
+    return kind == ATN_TOKEN_CONTROL || kind == ATN_TOKEN_UNKNOWN || kind == ATN_TOKEN_USER_DEFINED;
+}
+
+/* Does s[0..n) begin with U+2581, three bytes, as SentencePiece writes a space? */
+static inline bool vocab_is_spm_space(const char *s, size_t n)
+{
+    return n >= 3 && memcmp(s, "\xE2\x96\x81", 3) == 0;
 }
 
 /* Index of the rule for a pair of tokens, which is its rank; -1: none. */
