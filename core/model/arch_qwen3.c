@@ -32,8 +32,8 @@ static void step(const atn_model *m, model_scratch *s)
         step_linear(m, s, s->q, s->h, &y->q);
         step_linear(m, s, s->k, s->h, &y->k);
         step_linear(m, s, s->v, s->h, &y->v);
-        step_norm_heads(m, s, s->q, &y->q_norm);
-        step_norm_heads(m, s, s->k, &y->k_norm);
+        step_norm(m, s, s->q, s->q, &y->q_norm);
+        step_norm(m, s, s->k, s->k, &y->k_norm);
         step_rope(m, s, y);
         step_attend(m, s, l);
         step_linear(m, s, s->h, s->att, &y->o);

@@ -187,11 +187,6 @@ void step_norm(const atn_model *m, model_scratch *s, atn_mat dst, atn_mat x, con
     norm_rows(m, dst, x, w, s->b->n_rows);
 }
 
-void step_norm_heads(const atn_model *m, model_scratch *s, atn_mat x, const model_norm *w)
-{
-    norm_rows(m, x, x, w, s->b->n_rows);
-}
-
 static void linear_rows(const atn_model *m, atn_mat dst, atn_mat x, const model_linear *w, uint32_t n)
 {
     atn_matmul(m->be, &(atn_matmul_args){

@@ -27,9 +27,8 @@ struct model_scratch {
 
 /* x = scale * embedding of the tokens. */
 void step_embed(const atn_model *m, model_scratch *s, float scale);
+/* dst may be x. Each run of columns as wide as w is normed by itself: a whole row, or each head of q and k. */
 void step_norm(const atn_model *m, model_scratch *s, atn_mat dst, atn_mat x, const model_norm *w);
-/* Each head of x by itself. */
-void step_norm_heads(const atn_model *m, model_scratch *s, atn_mat x, const model_norm *w);
 void step_linear(const atn_model *m, model_scratch *s, atn_mat dst, atn_mat x, const model_linear *w);
 /* Rotates q and k by the layer's table. */
 void step_rope(const atn_model *m, model_scratch *s, const model_layer *y);
