@@ -389,12 +389,11 @@ atn_status atn_sample(atn_sampler *s, atn_sampler_scratch *scratch, const float 
     return ATN_OK;
 }
 
-atn_status atn_logprobs(atn_sampler_scratch *scratch, const float *logits, uint32_t n_vocab, int32_t id, uint32_t n_top,
-                        atn_sampled *out, atn_err *err)
+atn_status atn_logprobs(const float *logits, uint32_t n_vocab, int32_t id, uint32_t n_top, atn_sampled *out,
+                        atn_err *err)
 {
     logprob_row row;
 
-    (void)scratch;
     if (!logprob_scan(logits, n_vocab, &row)) {
         return atn_fail(err, ATN_NONFINITE, NULL, "a logit is not a number, or none is finite");
     }

@@ -80,8 +80,8 @@ static bool take_logprobs(atn_engine *e, job_seq *s, uint32_t from, uint32_t n, 
     atn_err err;
 
     for (uint32_t i = 0; i < n && from + i + 1 < j->n_prompt; i++) {
-        if (atn_logprobs(e->sampling, logits + (size_t)i * e->n_vocab, e->n_vocab, s->tokens[from + i + 1],
-                         j->sample.n_top, &out[from + i], &err) != ATN_OK) {
+        if (atn_logprobs(logits + (size_t)i * e->n_vocab, e->n_vocab, s->tokens[from + i + 1], j->sample.n_top,
+                         &out[from + i], &err) != ATN_OK) {
             return false;
         }
     }

@@ -71,7 +71,7 @@ void atn_sampler_accept(atn_sampler *s, int32_t id);
 atn_status atn_sample(atn_sampler *s, atn_sampler_scratch *scratch, const float *logits, uint32_t position,
                       const uint32_t *allowed, atn_sampled *out, atn_err *err) ATN_MUST_CHECK;
 /* Log-probability of id in a raw logits row, and the n_top best (for prompt logprobs). */
-atn_status atn_logprobs(atn_sampler_scratch *scratch, const float *logits, uint32_t n_vocab, int32_t id, uint32_t n_top,
-                        atn_sampled *out, atn_err *err) ATN_MUST_CHECK;
+atn_status atn_logprobs(const float *logits, uint32_t n_vocab, int32_t id, uint32_t n_top, atn_sampled *out,
+                        atn_err *err) ATN_MUST_CHECK;
 
 #endif

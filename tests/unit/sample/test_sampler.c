@@ -101,12 +101,10 @@ static void test_logprobs_of_a_prompt(void **state)
     float x[3000];
     atn_sampled out;
     atn_err err;
-    atn_sampler_scratch *scratch = NULL;
 
     random_row(x, 3000, 3);
     x[17] = -INFINITY;
-    assert_int_equal(atn_sampler_scratch_new(3000, &scratch, &err), ATN_OK);
-    assert_int_equal(atn_logprobs(scratch, x, 3000, 2999, 5, &out, &err), ATN_OK);
+    assert_int_equal(atn_logprobs(x, 3000, 2999, 5, &out, &err), ATN_OK);
     assert_int_equal(out.id, 2999);
     assert_true(fabs(out.logprob - log_softmax(x, 3000, 2999)) < 1e-5);
     for (uint32_t i = 0; i < 5; i++) {
@@ -118,11 +116,10 @@ static void test_logprobs_of_a_prompt(void **state)
         }
         assert_int_equal(better, i);
     }
-    assert_int_equal(atn_logprobs(scratch, x, 3000, 17, 0, &out, &err), ATN_OK);
+    assert_int_equal(atn_logprobs(x, 3000, 17, 0, &out, &err), ATN_OK);
     assert_true(out.logprob == -INFINITY);
     x[2500] = NAN;
-    assert_int_equal(atn_logprobs(scratch, x, 3000, 2999, 0, &out, &err), ATN_NONFINITE);
-    atn_sampler_scratch_free(scratch);
+    assert_int_equal(atn_logprobs(x, 3000, 2999, 0, &out, &err), ATN_NONFINITE);
 }
 
 static void test_bias_and_mask(void **state)
