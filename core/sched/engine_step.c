@@ -63,11 +63,17 @@ static void build(atn_engine *e, uint32_t n_plan)
         atn_err err;
         job_seq *s = b->seqs[item.seq];
         const atn_status st = kv_seq_extend(s->kv, item.n, &err);
-        if (st != ATN_OK) { /* its pages were promised: a fault of ours, and the others need not suffer from it */
-            log_error("engine: no room for a promised page: %s", err.msg);
-            engine_end_job(e, s->job, ATN_FINISH_ERROR, st);
-        } else {
+        if (st == ATN_OK) {
             add_rows(e, &item);
+            continue;
+        }
+        /* Its pages were promised: a fault of ours, and the others need not suffer from it. A choice ends alone, as rows of
+         * its siblings may be in the batch already; a prompt ends with all its choices. */
+        log_error("engine: no room for a promised page: %s", err.msg);
+        if (item.kind == PLAN_DECODE) {
+            engine_end_seq(e, s, ATN_FINISH_ERROR, st);
+        } else {
+            engine_end_job(e, s->job, ATN_FINISH_ERROR, st);
         }
     }
 }
