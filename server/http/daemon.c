@@ -7,17 +7,13 @@
 #include "server/http/request.h"
 
 #include "core/base/log.h"
+#include "server/http/listen.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
@@ -26,8 +22,6 @@ enum {
     POOL_BYTES = 32 << 10, /* libmicrohttpd's memory a connection: bounds the head */
     INACTIVE_S = 60,       /* behind our own deadlines; rules alone while a whole answer is written */
     BODY_RATE = 16 << 10,  /* bytes a second that a body must keep beyond its first 30 s */
-    BACKLOG = 511,
-    SEND_BUFFER = 64 << 10, /* of the kernel, which doubles it: what a slow reader may leave there before we notice */
 };
 
 typedef struct header_list {
@@ -336,82 +330,6 @@ static void emit_metrics(void *arg, void (*emit)(void *, const char *, const cha
 
 /* ---- life ---- */
 
-static bool parse_address(const char *host, uint16_t port, struct sockaddr_storage *out, socklen_t *len)
-{
-    struct sockaddr_in *v4 = (struct sockaddr_in *)(void *)out;
-    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)(void *)out;
-    *out = (struct sockaddr_storage){0};
-    if (inet_pton(AF_INET, strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, &v4->sin_addr) == 1) {
-        v4->sin_family = AF_INET;
-        v4->sin_port = htons(port);
-        *len = sizeof *v4;
-        return true;
-    }
-    if (inet_pton(AF_INET6, host, &v6->sin6_addr) == 1) {
-        v6->sin6_family = AF_INET6;
-        v6->sin6_port = htons(port);
-        *len = sizeof *v6;
-        return true;
-    }
-    return false;
-}
-
-bool http_is_loopback(const char *host)
-{
-    struct sockaddr_storage a;
-    socklen_t len;
-    if (!parse_address(host, 0, &a, &len)) {
-        return false;
-    }
-    if (a.ss_family == AF_INET) {
-        return (ntohl(((struct sockaddr_in *)(void *)&a)->sin_addr.s_addr) >> 24) == 127;
-    }
-    return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)(void *)&a)->sin6_addr);
-}
-
-static atn_status listen_on(const http_settings *s, int *out, uint16_t *port, atn_err *err)
-{
-    struct sockaddr_storage a;
-    socklen_t len;
-    int one = 1, send_buffer = SEND_BUFFER;
-    if (!parse_address(s->host, s->port, &a, &len)) {
-        return atn_fail(err, ATN_INVALID, "host", "must be an IPv4 or IPv6 address, or localhost");
-    }
-    int fd = socket(a.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer) != 0 || /* accepted ones inherit it */
-        bind(fd, (struct sockaddr *)&a, len) != 0 || listen(fd, BACKLOG) != 0 ||
-        getsockname(fd, (struct sockaddr *)&a, &len) != 0) {
-        atn_status failed = atn_fail(err, ATN_IO, "port", "cannot listen on port %u: %s", s->port, strerror(errno));
-        if (fd >= 0) {
-            (void)close(fd);
-        }
-        return failed;
-    }
-    *port = ntohs(a.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&a)->sin_port
-                                         : ((struct sockaddr_in6 *)(void *)&a)->sin6_port);
-    *out = fd;
-    return ATN_OK;
-}
-
-/* Lowers max_connections to what the descriptor limit carries, after raising that as far as allowed. */
-static void fit_descriptors(http_settings *s)
-{
-    struct rlimit lim;
-    rlim_t need = (rlim_t)s->max_connections + RESERVE + OTHER_FDS;
-    if (getrlimit(RLIMIT_NOFILE, &lim) != 0 || lim.rlim_cur >= need) {
-        return;
-    }
-    lim.rlim_cur = lim.rlim_max < need ? lim.rlim_max : need;
-    (void)setrlimit(RLIMIT_NOFILE, &lim);
-    if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < need) {
-        uint32_t fit = lim.rlim_cur > RESERVE + OTHER_FDS ? (uint32_t)lim.rlim_cur - RESERVE - OTHER_FDS : 1;
-        log_warn("max-connections lowered from %u to %u: the limit on open files is %llu", s->max_connections, fit,
-                 (unsigned long long)lim.rlim_cur);
-        s->max_connections = fit;
-    }
-}
-
 atn_status http_open(const http_settings *s, api *a, const auth *keys, http **out, atn_err *err)
 {
     *out = NULL;
@@ -424,7 +342,7 @@ atn_status http_open(const http_settings *s, api *a, const auth *keys, http **ou
     h->set = *s;
     h->api = a;
     h->keys = keys;
-    fit_descriptors(&h->set);
+    h->set.max_connections = listen_fit_descriptors(s->max_connections, RESERVE + OTHER_FDS);
     unsigned limit = h->set.max_connections + RESERVE;
     h->polls = calloc(limit, sizeof *h->polls);
     h->polled = calloc(limit, sizeof *h->polled);
@@ -433,7 +351,7 @@ atn_status http_open(const http_settings *s, api *a, const auth *keys, http **ou
         status = atn_fail(err, ATN_NOMEM, NULL, "no memory for %u connections", limit);
         goto fail;
     }
-    status = listen_on(s, &fd, &h->port, err);
+    status = listen_open(s->host, s->port, &fd, &h->port, err);
     if (status != ATN_OK) {
         goto fail;
     }
