@@ -74,6 +74,7 @@ struct atn_weight {
 
 extern const backend_ops naive_ops;
 extern const backend_ops blas_ops;
+extern const backend_ops simd_ops;
 
 /* Opens a given table instead of a named one; atn_backend_open is this behind a look-up. */
 atn_status backend_open_ops(const backend_ops *ops, const atn_backend_params *params, atn_backend **out,

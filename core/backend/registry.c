@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Slowest first: "auto" tries them from the end. */
-static const backend_ops *const registry[] = {&naive_ops, &blas_ops};
+/* Last choice first: "auto" tries them from the end. */
+static const backend_ops *const registry[] = {&naive_ops, &simd_ops, &blas_ops};
 enum { N_BACKENDS = sizeof registry / sizeof registry[0] };
 
 /* ---- life ---- */

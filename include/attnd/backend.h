@@ -59,7 +59,7 @@ typedef struct atn_backend_params {
 
 /* ---- life ---- */
 
-/* name: "naive", "openblas", or "auto" (the best one that passes its self-check).
+/* name: "naive", "simd", "openblas", or "auto" (the best one that passes its self-check).
  * Errors: ATN_INVALID (unknown name; the text lists the known ones), ATN_UNSUPPORTED (it declined itself, and why). */
 atn_status atn_backend_open(const char *name, const atn_backend_params *params, atn_backend **out,
                             atn_err *err) ATN_MUST_CHECK;

@@ -96,11 +96,12 @@ static void names(void **state)
     atn_backend *be = NULL;
     atn_err err = {0};
     assert_string_equal(atn_backend_list(0), "naive");
-    assert_string_equal(atn_backend_list(1), "openblas");
-    assert_null(atn_backend_list(2));
+    assert_string_equal(atn_backend_list(1), "simd");
+    assert_string_equal(atn_backend_list(2), "openblas");
+    assert_null(atn_backend_list(3));
     assert_int_equal(atn_backend_open("cuda", NULL, &be, &err), ATN_INVALID);
     assert_null(be);
-    assert_non_null(strstr(err.msg, "auto, naive, openblas"));
+    assert_non_null(strstr(err.msg, "auto, naive, simd, openblas"));
     atn_backend_close(NULL);
     atn_buffer_free(NULL);
     atn_weight_free(NULL);
