@@ -15,7 +15,7 @@ LIBRARIES = {  # which folders (or files) may include a library
 }
 BANNED = r"\b(strcpy|strcat|sprintf|vsprintf|gets|atoi|atol|atof|strtok|alloca|system|popen|rand|srand)\s*\("
 LIBM = r"\b(exp|expf|tanh|tanhf|sin|sinf|cos|cosf|pow|powf|log|logf|exp2|exp2f|log2|log2f)\s*\("
-MAX_FILE, MAX_FUNCTION = 600, 110
+MAX_FILE, MAX_FUNCTION = 500, 80
 
 
 def sources():
