@@ -35,6 +35,7 @@ typedef struct kv_stats {
     size_t page_bytes;
 } kv_stats;
 
+/* Takes the budget and touches it. ATN_INVALID, ATN_UNSUPPORTED (type), ATN_NOMEM (budget below one page, or no memory). */
 atn_status kv_pool_open(atn_backend *be, const kv_config *cfg, kv_pool **out, atn_err *err) ATN_MUST_CHECK;
 void kv_pool_close(kv_pool *p); /* every sequence must be freed before */
 void kv_pool_get_stats(const kv_pool *p, kv_stats *out);

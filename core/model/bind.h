@@ -14,10 +14,11 @@ struct model_binder {
 
 typedef enum bind_bias { BIND_BIAS_IF_THERE, BIND_BIAS } bind_bias;
 
-/* A row of n floats in the model's memory, zeroed. */
+/* [rows, n] floats in the model's memory, zeroed. ATN_NOMEM. */
 atn_status bind_room(atn_model *m, uint32_t rows, uint32_t n, atn_mat *out, atn_err *err) ATN_MUST_CHECK;
 void bind_free_room(atn_model *m);
 bool bind_has(const model_binder *b, const char *name);
+/* What follows fails as weights.h says, naming the tensor, into b->err. */
 /* Tensor blk.<l>.<name>.weight [n_in, n_out] and .bias [n_out]. */
 atn_status bind_linear(model_binder *b, uint32_t l, const char *name, uint32_t n_in, uint32_t n_out, bind_bias bias,
                        model_linear *out) ATN_MUST_CHECK;

@@ -44,6 +44,7 @@ atn_status model_scratch_new(atn_model *m, kv_pool *kv, uint32_t max_rows, uint3
 size_t model_scratch_bytes(const atn_model *m, uint32_t max_rows, uint32_t max_out); /* before opening one */
 void model_scratch_free(model_scratch *s);
 /* Computes the batch, writes K and V of its rows, leaves the logits; commits nothing: kv_seq_commit is the caller's.
+ * ATN_INVALID, ATN_CONTEXT: the batch is no batch for this model, nothing was computed; else what atn_backend_wait says.
  * After it, model_logits gives [n_out, n_vocab] in the host's memory, valid until the next step. */
 atn_status model_step(atn_model *m, model_scratch *s, const model_batch *b, atn_err *err) ATN_MUST_CHECK;
 const float *model_logits(const model_scratch *s);

@@ -101,7 +101,8 @@ typedef struct atn_event {
 } atn_event;
 
 /* Takes the KV budget (0: a quarter of the cgroup's or machine's memory left after the weights, at most 1 GiB, at least
- * one full context), touches it, and starts the thread. ATN_NOMEM with both numbers when it cannot fit. */
+ * one full context), touches it, and starts the thread. ATN_INVALID (param and range), ATN_UNSUPPORTED (KV type), ATN_NOMEM
+ * with both numbers when it cannot fit. The model must outlive the engine. */
 atn_status atn_engine_start(atn_model *m, const atn_engine_params *p, atn_engine **out, atn_err *err) ATN_MUST_CHECK;
 /* Cancels what runs, joins the thread, frees everything but streams still held by readers. NULL is fine. */
 void atn_engine_stop(atn_engine *e);
