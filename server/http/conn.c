@@ -88,7 +88,7 @@ void conn_refuse(conn *c, const atn_err *err)
         out, sizeof out,
         "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n%.*s",
         status, MHD_get_reason_phrase_for((unsigned)status), n,
-        err->code == ATN_UNAVAILABLE ? "Retry-After: 1\r\n" : "", (int)n, body);
+        err->code == ATN_UNAVAILABLE || err->code == ATN_OVERLOADED ? "Retry-After: 1\r\n" : "", (int)n, body);
     if (len > 0 && (size_t)len < sizeof out) {
         (void)!send(c->fd, out, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
@@ -140,6 +140,7 @@ void conn_end_request(conn *c)
         request_closed(r);
         c->request = NULL;
         c->h->n_requests--;
+        c->h->bodies_held -= r->held;
         request_free(r);
         conn_enter(c, CONN_HEAD);
     }

@@ -22,6 +22,7 @@ enum {
     POOL_BYTES = 32 << 10, /* libmicrohttpd's memory a connection: bounds the head */
     INACTIVE_S = 60,       /* behind our own deadlines; rules alone while a whole answer is written */
     BODY_RATE = 16 << 10,  /* bytes a second that a body must keep beyond its first 30 s */
+    BODIES = 32,           /* bodies of max_body bytes that may be in memory at once, or more that are smaller */
 };
 
 typedef struct header_list {
@@ -110,7 +111,8 @@ static atn_status check_head(request *r, const char *method, const char *version
         return atn_fail(err, ATN_UNAVAILABLE, NULL, "too many connections");
     }
     ATN_TRY(check_rights(r, err));
-    r->max_body = r->route->max_body != 0 ? r->route->max_body : h->set.max_body;
+    bool less = r->route->max_body != 0 && r->route->max_body < h->set.max_body;
+    r->max_body = less ? r->route->max_body : h->set.max_body;
     if (announced > r->max_body) {
         return atn_fail(err, ATN_TOO_LARGE, NULL, "request body over %zu bytes", r->max_body);
     }
@@ -180,17 +182,24 @@ static enum MHD_Result on_head(request *r, const char *method, const char *versi
 
 static enum MHD_Result on_body(request *r, const char *bytes, size_t n)
 {
-    atn_err err;
+    http *h = r->c->h;
+    atn_err err = {0};
     if (n > r->max_body - r->body.len) {
         (void)atn_fail(&err, ATN_TOO_LARGE, NULL, "request body over %zu bytes", r->max_body);
-        conn_refuse(r->c, &err);
-        buf_free(&r->body);
+    } else if (n > h->set.max_body * BODIES - h->bodies_held) {
+        (void)atn_fail(&err, ATN_OVERLOADED, NULL, "too many request bodies at once");
     } else if (!buf_add(&r->body, bytes, n)) {
         (void)atn_fail(&err, ATN_NOMEM, NULL, "no memory for the request body");
-        conn_refuse(r->c, &err);
     } else {
+        r->held += n;
+        h->bodies_held += n;
         r->c->deadline.us += (uint64_t)n * 1000000 / BODY_RATE;
+        return MHD_YES;
     }
+    conn_refuse(r->c, &err);
+    buf_free(&r->body);
+    h->bodies_held -= r->held;
+    r->held = 0;
     return MHD_YES;
 }
 

@@ -66,6 +66,7 @@ struct request {
     bool close_after;   /* Connection: close */
     size_t max_body;
     buf body;
+    size_t held; /* its bytes in http.bodies_held */
     char request_id[GUARD_MAX_REQUEST_ID + 1];
 
     bool suspended;
@@ -94,6 +95,7 @@ struct http {
     uint32_t n_conns, n_dead;
     uint32_t n_requests; /* between head and completion */
     bool pending, draining;
+    size_t bodies_held; /* bytes of bodies in memory, all requests together */
     uint64_t id_prefix, next_id;
     http_counters count;
     struct pollfd *polls; /* [max connections] */

@@ -323,6 +323,37 @@ class Bodies(RawTest):
             s.sendall(body)
             self.assertEqual([200], [a.status for a in split_answers(read_to_end(s))])
 
+    def test_unknown_expectation_is_ignored(self):
+        answers = ask(self.server, request("GET", "/livez", [("Expect", "a-miracle"), *LAST]))
+        self.assertEqual([200], [a.status for a in answers])
+
+    def test_many_bodies_at_once(self):
+        """Unfinished bodies of all requests together are bounded, at 32 of the largest."""
+        part = b'{"inputs": "' + b"a" * 60000
+        sockets = [connect(self.server) for _ in range(50)]
+        for s in sockets:
+            s.sendall(request("POST", "/generate", [("Content-Type", "application/json"), ("Content-Length", 65000)], part))
+        wait_until(lambda: self.metrics()["attnd_http_refused_total"] >= 10, "bodies are refused")
+        refused = []
+        for s in sockets:
+            s.setblocking(False)
+            try:
+                refused.append(s.recv(4096))
+            except BlockingIOError:
+                pass
+        self.assertGreaterEqual(len(refused), 10)
+        self.assertLess(len(refused), 20)
+        for got in refused:
+            answer = split_answers(got)[0]
+            self.assertEqual((429, "close"), (answer.status, answer.headers["connection"]))
+            self.assertIn("retry-after", answer.headers)
+            self.assertIn("too many request bodies", str(answer.json()))
+        for s in sockets:
+            s.close()
+        wait_until(lambda: self.metrics()["attnd_http_connections"] <= 1, "connections close")
+        for _ in range(40):
+            self.assertEqual(200, self.post("/tokenize", {"inputs": "a" * 60000}).status)
+
     def test_endless_chunked_body(self):
         before = self.server.rss_bytes()
         with connect(self.server) as s:
