@@ -227,11 +227,11 @@ class Soak:
             self.names += 1
             name = f"story{self.names}"
         for text, expected in zip(turns, answers):
-            for _ in range(600):
+            for _ in range(200):
                 status, got, r = self.turn(self.server, name, text)
                 if not self.refused(status, r.headers):
                     break
-                time.sleep(0.1)
+                time.sleep(0.3)
             if status != 200 or got != expected:
                 self.fault(f"session {name}, turn {text!r}: {status} {r.text[:300]} instead of {expected!r}")
                 return
