@@ -73,6 +73,10 @@ static void logprobs_equal(rig *r, const int32_t *ids, uint32_t n, const json_t 
         assert_int_equal(ev.has_token, max_new == 1);
         assert_true(ev.last);
         assert_int_equal(ev.usage.cached_tokens, 0);
+        if (max_new == 1) {
+            const json_t *greedy = json_object_get(prompt, "greedy_ids");
+            assert_int_equal(ev.token.id, json_integer_value(json_array_get(greedy, 0)));
+        }
         const atn_sampled *got = atn_stream_prompt_logprobs(s);
         for (uint32_t i = 0; i + 1 < n; i++) {
             assert_int_equal(got[i].id, ids[i + 1]);

@@ -290,13 +290,52 @@ static void test_windows(void **state)
     windowed(TINY_MISTRAL);
 }
 
+/* Nothing is evicted for a request that would have to wait all the same. */
+static void test_no_eviction_in_vain(void **state)
+{
+    (void)state;
+    rig r;
+    answer *a = calloc(1, sizeof *a);
+    int32_t ids[CONTEXT];
+    atn_metrics m;
+    atn_engine_params p = rig_params();
+    atn_engine_info info;
+
+    rig_open(&r, TINY_LLAMA, "naive", 0, p);
+    atn_engine_get_info(r.engine, &info);
+    p.kv_bytes = info.kv_bytes / info.n_pages * info.pages_per_full_context;
+    p.ring_events = 4;
+    rig_close(&r);
+    rig_open(&r, TINY_LLAMA, "naive", 0, p); /* eight blocks: two will be kept, five run and stand still, one is free */
+    rig_prompt(ids, CONTEXT, 1);
+    rig_generate(&r, turn(ids, 60, 4, 1), a);
+    atn_stream *holder = rig_submit(&r, rig_request(ids, 60, 100));
+    assert_true(rig_next(&r, holder).has_token);
+    atn_stream *big = rig_submit(&r, rig_request(ids, 150, 4)); /* five */
+    for (int i = 0; i < 2; i++) { /* when the second is gone the engine has tried to admit the big one */
+        atn_stream *behind = rig_submit(&r, rig_request(ids, 1, 1));
+        atn_stream_cancel(behind);
+        assert_int_equal(rig_next(&r, behind).finish, ATN_FINISH_CANCELLED);
+        atn_stream_release(behind);
+    }
+    atn_stream_release(holder);
+    rig_read_all(&r, big, a, 1);
+    assert_int_equal(a->n, 4);
+    rig_settle(&r, &m);
+    assert_int_equal(m.idle_evictions, 0);
+    assert_int_equal(m.sequences_kept, 1);
+    rig_assert_clean(&r);
+    rig_close(&r);
+    free(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_next_turn_reuses),  cmocka_unit_test(test_edited_and_shorter_text),
         cmocka_unit_test(test_domains_and_names), cmocka_unit_test(test_what_is_kept),
         cmocka_unit_test(test_two_turns_at_once), cmocka_unit_test(test_eviction),
-        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_windows),           cmocka_unit_test(test_no_eviction_in_vain),
     };
     return cmocka_run_group_tests_name("engine_sessions", tests, NULL, NULL);
 }
