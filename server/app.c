@@ -157,10 +157,16 @@ static void on_signal(void *arg, int number)
     a->draining = true;
     a->drain_end = mono_now();
     a->drain_end.us += a->opt->drain_timeout * 1000000;
-    log_info("signal %d: draining, %zu generations run", number, api_active(a->api));
+    log_info("signal %d: draining, %zu requests run", number, api_active(a->api));
     api_set_draining(a->api);
     http_set_draining(a->http);
     stop_if_drained(a, mono_now());
+}
+
+static atn_status run_aside(void *arg, void (*work)(void *job), void (*done)(void *job), void *job, atn_err *err)
+{
+    app *a = arg;
+    return loop_work(a->loop, work, done, job, err);
 }
 
 /* ---- start and stop ---- */
@@ -209,6 +215,8 @@ static atn_status start(app *a, atn_err *err)
         .max_turns_waiting = MAX_TURNS_WAITING,
         .max_batch_prompts = MAX_BATCH_PROMPTS,
         .ping_s = (uint32_t)o->ping_interval,
+        .run_aside = run_aside,
+        .run_arg = a,
     };
     loop_callbacks cb = {.arg = a, .on_wake = on_wake, .on_tick = on_tick, .busy = is_busy, .on_signal = on_signal};
     a->hosts = calloc(o->n_allow_host + 1, sizeof *a->hosts);
@@ -243,6 +251,9 @@ static void stop(app *a)
         }
         http_cut(a->http);
         http_close(a->http);
+    }
+    if (a->loop != NULL) {
+        loop_finish_work(a->loop);
     }
     api_close(a->api);
     atn_engine_stop(a->engine);

@@ -1,5 +1,6 @@
 /* The API's state: opening and closing it, and the entries through which the loop drives it. */
 #include "server/api/state.h"
+#include "server/api/door.h"
 #include "server/api/handlers.h"
 #include <stdlib.h>
 #include <time.h>
@@ -85,7 +86,11 @@ void api_handle(api *a, const api_route *r, exchange *x)
 {
     x->route = r;
     api_enter(a);
-    r->handle(a, x);
+    if (r->parse != NULL) {
+        intake_handle(a, x);
+    } else {
+        r->handle(a, x);
+    }
     api_leave(a);
 }
 
@@ -147,7 +152,7 @@ uint32_t api_max_choices(const api *a)
     return e.max_sequences < ATN_MAX_CHOICES ? e.max_sequences : ATN_MAX_CHOICES;
 }
 
-void api_reply_json(exchange *x, int status, unsigned ignored, const buf *body)
+void api_reply_json(exchange *x, int status, unsigned ignored, buf *body)
 {
     if (body->failed) {
         atn_err err;
@@ -159,5 +164,5 @@ void api_reply_json(exchange *x, int status, unsigned ignored, const buf *body)
     if (ignored > 0) {
         headers_add(&h, "x-attnd-ignored-fields", "%u", ignored);
     }
-    x->ops->reply(x, status, "application/json", h.h, h.n, body->data, body->len);
+    x->ops->reply(x, status, "application/json", h.h, h.n, body);
 }

@@ -20,14 +20,25 @@ typedef struct api_settings {
     uint32_t max_batch_prompts; /* prompts in one /v1/completions */
     uint32_t ping_s;            /* SSE comment after this long without a write; 0: never */
     uint32_t default_max_tokens; /* when a request names none: 0: up to the context */
+    /* Runs work(job) on another thread and then done(job) on this one: large bodies are parsed so. NULL: they are parsed on
+     * this thread. */
+    atn_status (*run_aside)(void *arg, void (*work)(void *job), void (*done)(void *job), void *job, atn_err *err);
+    void *run_arg;
 } api_settings;
+
+struct request_head;
+struct fields;
+struct parsed;
+/* See door.h. */
+typedef atn_status door_fn(const api *a, const struct request_head *head, struct fields *top, struct parsed *out, atn_err *err);
 
 typedef struct api_route {
     const char *method, *path; /* "{id}" matches one segment, "{id...}" the rest */
     unsigned rights;           /* all needed; 0: public */
     bool tgi;                  /* errors in TGI's shape, validation as 422 */
     size_t max_body;           /* 0: the setting */
-    void (*handle)(api *a, exchange *x);
+    void (*handle)(api *a, exchange *x); /* answers, now or later; or */
+    door_fn *parse;                      /* what reads a body that holds text, see door.h */
 } api_route;
 
 /* Looks a request up before its body is read. NULL: no such path (allow is "") or no such method (allow: the methods that
@@ -39,7 +50,7 @@ const api_route *api_route_at(size_t i);
 atn_status api_open(const api_settings *s, api **out, atn_err *err) ATN_MUST_CHECK;
 /* Once, when the model is loaded. Both outlive the api. */
 void api_set_engine(api *a, atn_model *m, atn_engine *e);
-void api_close(api *a); /* after every exchange is closed */
+void api_close(api *a); /* after every exchange is closed and all that was run aside is done */
 void api_handle(api *a, const api_route *r, exchange *x);
 /* Answers with an error in the shape of route r (NULL: OpenAI's). retry_after_s 0: no header. */
 void api_reply_error(exchange *x, const api_route *r, const atn_err *err, unsigned retry_after_s);
@@ -48,8 +59,8 @@ size_t api_error_json(const api_route *r, const atn_err *err, char *out, size_t 
 
 void api_on_engine_wake(api *a);         /* some stream has news */
 void api_on_tick(api *a, mono_time now); /* about four times a second: pings, TTLs */
-void api_set_draining(api *a);           /* readiness goes 503, new generations are refused with 503 */
-size_t api_active(const api *a);         /* generations not yet ended */
+void api_set_draining(api *a);           /* readiness goes 503, new work is refused with 503 */
+size_t api_active(const api *a);         /* generations not yet ended, and bodies being parsed aside */
 /* Lets http add its own gauges and counters to /metrics: called when a scrape is rendered. */
 void api_set_metrics_source(api *a, void (*fn)(void *arg, void (*emit)(void *out, const char *name, const char *help, const char *type, double value), void *out), void *arg);
 

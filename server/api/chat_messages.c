@@ -2,7 +2,7 @@
  * (TGI). Only text is taken: an image or a tool call is refused by name, never dropped. */
 #include "server/api/chat_messages.h"
 
-#include "server/api/handlers.h"
+#include "server/api/door.h"
 #include "server/api/state.h"
 
 #include <inttypes.h>
@@ -152,57 +152,41 @@ static atn_status put_tokens(const api *a, const chat_prompt *p, const buf *text
     return ATN_OK;
 }
 
-static void show(api *a, exchange *x, bool tokens)
+static atn_status show(const api *a, fields *top, bool tokens, buf *out, atn_err *err)
 {
-    atn_err err;
-    json_t *root = NULL;
-    unsigned ignored = 0;
+    bool open = true;
     chat_prompt p = {0};
-    buf text, out;
+    buf text;
     buf_init(&text, PROMPT_MAX);
-    buf_init(&out, PROMPT_MAX);
-    atn_status s = a->tok != NULL ? ATN_OK : atn_fail(&err, ATN_UNAVAILABLE, NULL, "the model is loading");
+    buf_init(out, PROMPT_MAX);
+    atn_status s = fields_bool(top, "add_generation_prompt", &open, err);
     if (s == ATN_OK) {
-        s = body_parse(x, &root, &err);
-    }
-    if (s == ATN_OK) {
-        fields f;
-        bool open = true;
-        fields_open(&f, root);
-        s = fields_bool(&f, "add_generation_prompt", &open, &err);
-        if (s == ATN_OK) {
-            s = chat_prompt_read(a->tok, &f, open, &p, &err);
-        }
-        ignored = fields_close(&f);
+        s = chat_prompt_read(a->tok, top, open, &p, err);
     }
     if (s == ATN_OK) {
         join_segments(&p, &text);
-        s = text.failed ? atn_fail(&err, ATN_NOMEM, NULL, "no memory for the prompt") : ATN_OK;
+        s = text.failed ? atn_fail(err, ATN_NOMEM, NULL, "no memory for the prompt") : ATN_OK;
     }
     if (s == ATN_OK && tokens) {
-        s = put_tokens(a, &p, &text, &out, &err);
+        s = put_tokens(a, &p, &text, out, err);
     } else if (s == ATN_OK) {
-        buf_puts(&out, "{\"prompt\":");
-        put_string(&out, text.data, text.len);
-        buf_puts(&out, "}");
-    }
-    if (s == ATN_OK) {
-        api_reply_json(x, 200, ignored, &out);
-    } else {
-        api_fail(x, &err);
+        buf_puts(out, "{\"prompt\":");
+        put_string(out, text.data, text.len);
+        buf_puts(out, "}");
     }
     chat_prompt_free(&p);
-    json_decref(root);
     buf_free(&text);
-    buf_free(&out);
+    return s;
 }
 
-void handle_apply_template(api *a, exchange *x)
+atn_status parse_apply_template(const api *a, const request_head *head, fields *top, parsed *out, atn_err *err)
 {
-    show(a, x, false);
+    (void)head;
+    return show(a, top, false, &out->answer, err);
 }
 
-void handle_chat_tokenize(api *a, exchange *x)
+atn_status parse_chat_tokenize(const api *a, const request_head *head, fields *top, parsed *out, atn_err *err)
 {
-    show(a, x, true);
+    (void)head;
+    return show(a, top, true, &out->answer, err);
 }

@@ -1,4 +1,4 @@
-/* The messages of a chat request, checked and rendered. Thread: the loop thread. */
+/* The messages of a chat request, checked and rendered. Thread: any. */
 #ifndef ATTND_CHAT_MESSAGES_H
 #define ATTND_CHAT_MESSAGES_H
 

@@ -68,15 +68,20 @@ static void put_openai_error(buf *b, const atn_err *err)
     buf_printf(b, ",\"code\":\"%s\"}}", code);
 }
 
+static void put_error(buf *b, const api_route *r, const atn_err *err)
+{
+    buf_init(b, ERROR_BYTES);
+    if (r != NULL && r->tgi) {
+        put_tgi_error(b, err);
+    } else {
+        put_openai_error(b, err);
+    }
+}
+
 size_t api_error_json(const api_route *r, const atn_err *err, char *out, size_t cap)
 {
     buf b;
-    buf_init(&b, ERROR_BYTES);
-    if (r != NULL && r->tgi) {
-        put_tgi_error(&b, err);
-    } else {
-        put_openai_error(&b, err);
-    }
+    put_error(&b, r, err);
     size_t n = !b.failed && b.len < cap ? b.len : 0;
     if (n > 0) {
         memcpy(out, b.data, n + 1);
@@ -87,8 +92,8 @@ size_t api_error_json(const api_route *r, const atn_err *err, char *out, size_t 
 
 void api_reply_error(exchange *x, const api_route *r, const atn_err *err, unsigned retry_after_s)
 {
-    char body[ERROR_BYTES];
-    size_t n = api_error_json(r, err, body, sizeof body);
+    buf b;
+    put_error(&b, r, err);
     char seconds[16];
     reply_header h[2];
     size_t n_h = 0;
@@ -100,7 +105,8 @@ void api_reply_error(exchange *x, const api_route *r, const atn_err *err, unsign
         h[n_h++] = (reply_header){"x-should-retry", "false"}; /* OpenAI's clients would repeat it */
     }
     int status = r != NULL && r->tgi ? tgi_of(err->code).http : atn_status_http(err->code);
-    x->ops->reply(x, status, "application/json", h, n_h, body, n);
+    x->ops->reply(x, status, "application/json", h, n_h, &b);
+    buf_free(&b);
 }
 
 void api_fail(exchange *x, const atn_err *err)

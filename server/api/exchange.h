@@ -9,6 +9,7 @@
 #ifndef ATTND_EXCHANGE_H
 #define ATTND_EXCHANGE_H
 
+#include "core/base/buf.h"
 #include <attnd/engine.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,9 +35,9 @@ typedef struct reply_header {
 typedef struct exchange_ops {
     /* Value of a request header, NULL when absent. Name is case-insensitive. */
     const char *(*header)(exchange *x, const char *name);
-    /* Complete answer. Bytes and headers are copied. */
+    /* Complete answer. The bytes of body move, however many they are: it is empty after. Headers are copied. */
     void (*reply)(exchange *x, int status, const char *content_type, const reply_header *headers, size_t n_headers,
-                  const void *body, size_t n);
+                  buf *body);
     /* Starts a streamed answer with status 200. */
     void (*begin)(exchange *x, const char *content_type, const reply_header *headers, size_t n_headers);
     /* Queues bytes of a streamed answer as one write. False: over the exchange's limit or no memory; the exchange will close. */
@@ -53,7 +54,7 @@ struct exchange {
     const char *method; /* "POST" */
     const char *path;   /* percent-decoded, begins with '/', no query */
     const char *query;  /* raw, without '?'; "" when absent */
-    const char *body;   /* NUL-terminated for convenience; may hold anything */
+    char *body;         /* malloc'ed [body_len], may hold anything; the API may take it, leaving NULL, and free it */
     size_t body_len;
     identity who;
     const char *request_id; /* client's x-request-id if well-formed, else made here; echoed by http */

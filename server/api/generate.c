@@ -3,13 +3,11 @@
  * Differences from TGI, on purpose: a refusal comes before the headers, never inside a 200; top_p 1, top_k 0 and
  * temperature 0 mean off; do_sample is false unless said. Beside TGI's parameters it takes min_p, presence_penalty,
  * logit_bias, stop_token_ids and ignore_eos; beside its members session_id, create, turn, cache_salt and deadline_ms. */
+#include "server/api/door.h"
 #include "server/api/generate_render.h"
-#include "server/api/handlers.h"
 #include "server/api/state.h"
 #include <stdlib.h>
 #include <string.h>
-
-typedef enum door { DOOR_GENERATE, DOOR_STREAM, DOOR_COMPAT } door;
 
 static size_t count_characters(const char *s, size_t n)
 {
@@ -40,9 +38,9 @@ static atn_status read_best_of(const api *a, fields *f, turn_spec *spec, bool sa
 }
 
 /* Reads `parameters`. An absent object is an empty one. */
-static atn_status read_parameters(const api *a, json_t *obj, turn_spec *spec, generation *g, size_t *truncate,
-                                  atn_err *err)
+static atn_status read_parameters(const api *a, json_t *obj, parsed *out, generation *g, size_t *truncate, atn_err *err)
 {
+    turn_spec *spec = &out->turn;
     gen_params *p = &spec->params;
     fields f;
     fields_open(&f, obj);
@@ -74,7 +72,7 @@ static atn_status read_parameters(const api *a, json_t *obj, turn_spec *spec, ge
     ATN_TRY(fields_refuse(&f, "watermark", err));
     ATN_TRY(fields_refuse(&f, "grammar", err));
     ATN_TRY(fields_refuse(&f, "adapter_id", err));
-    spec->ignored += fields_close(&f);
+    out->ignored += fields_close(&f);
     return ATN_OK;
 }
 
@@ -90,7 +88,7 @@ static void truncate_prompt(const atn_tokenizer *tok, turn_prompt *p, size_t kee
     p->n = (uint32_t)(bos + tail);
 }
 
-static atn_status read_inputs(api *a, fields *f, turn_spec *spec, generation *g, size_t truncate, atn_err *err)
+static atn_status read_inputs(const api *a, fields *f, turn_spec *spec, generation *g, size_t truncate, atn_err *err)
 {
     const char *text = NULL;
     size_t n = 0;
@@ -112,73 +110,54 @@ static atn_status read_inputs(api *a, fields *f, turn_spec *spec, generation *g,
     return ATN_OK;
 }
 
-static atn_status read_body(api *a, exchange *x, json_t *root, door d, turn_spec *spec, generation *g, atn_err *err)
+static atn_status generate(const api *a, const request_head *head, fields *f, parsed *out, bool stream, bool array,
+                           atn_err *err)
 {
-    fields f;
-    fields_open(&f, root);
-    bool stream = false;
-    ATN_TRY(fields_bool(&f, "stream", &stream, err));
-    spec->stream = stream || d == DOOR_STREAM;
-    g->array = d == DOOR_COMPAT;
-    ATN_TRY(turn_spec_read_session(x, &f, spec, err));
-    ATN_TRY(fields_refuse(&f, "attention", err));
-    ATN_TRY(fields_refuse(&f, "interventions", err));
+    turn_spec *spec = &out->turn;
+    generation *g = generation_new();
+    if (g == NULL) {
+        return atn_fail(err, ATN_NOMEM, NULL, "no memory for the request");
+    }
+    *spec = (turn_spec){
+        .render = &generation_render,
+        .user = g,
+        .append = true,
+        .include_stop = true,
+        .prompt_name = "inputs",
+        .limit_name = "max_new_tokens",
+    };
+    params_init(&spec->params);
+    g->array = array;
+    ATN_TRY(fields_bool(f, "stream", &spec->stream, err));
+    spec->stream |= stream;
+    ATN_TRY(turn_spec_read_session(head, f, spec, err));
+    ATN_TRY(fields_refuse(f, "attention", err));
+    ATN_TRY(fields_refuse(f, "interventions", err));
     json_t *parameters;
-    ATN_TRY(fields_object(&f, "parameters", &parameters, err));
+    ATN_TRY(fields_object(f, "parameters", &parameters, err));
     json_t *empty = parameters == NULL ? json_object() : NULL;
     size_t truncate = 0;
-    atn_status st = read_parameters(a, parameters != NULL ? parameters : empty, spec, g, &truncate, err);
+    atn_status st = read_parameters(a, parameters != NULL ? parameters : empty, out, g, &truncate, err);
     json_decref(empty);
     ATN_TRY(st);
-    ATN_TRY(read_inputs(a, &f, spec, g, truncate, err));
-    spec->ignored += fields_close(&f);
+    ATN_TRY(read_inputs(a, f, spec, g, truncate, err));
     if (g->details) {
         ATN_TRY(turn_check_logprobs(a, spec, "top_n_tokens", err));
     }
     return generation_reserve(g, spec->params.n_choices, err);
 }
 
-static void generate(api *a, exchange *x, door d)
+atn_status parse_generate(const api *a, const request_head *head, fields *top, parsed *out, atn_err *err)
 {
-    atn_err err;
-    json_t *root = NULL;
-    turn_spec spec = {
-        .render = &generation_render,
-        .append = true,
-        .include_stop = true,
-        .prompt_name = "inputs",
-        .limit_name = "max_new_tokens",
-    };
-    params_init(&spec.params);
-    generation *g = generation_new();
-    spec.user = g;
-    atn_status st = g != NULL ? api_accepting(a, &err) : atn_fail(&err, ATN_NOMEM, NULL, "no memory for the request");
-    if (st == ATN_OK) {
-        st = body_parse(x, &root, &err);
-    }
-    if (st == ATN_OK) {
-        st = read_body(a, x, root, d, &spec, g, &err);
-    }
-    json_decref(root);
-    if (st != ATN_OK) {
-        turn_spec_free(&spec);
-        api_fail(x, &err);
-        return;
-    }
-    turn_start(a, x, &spec);
+    return generate(a, head, top, out, false, false, err);
 }
 
-void handle_generate(api *a, exchange *x)
+atn_status parse_generate_stream(const api *a, const request_head *head, fields *top, parsed *out, atn_err *err)
 {
-    generate(a, x, DOOR_GENERATE);
+    return generate(a, head, top, out, true, false, err);
 }
 
-void handle_generate_stream(api *a, exchange *x)
+atn_status parse_compat_generate(const api *a, const request_head *head, fields *top, parsed *out, atn_err *err)
 {
-    generate(a, x, DOOR_STREAM);
-}
-
-void handle_compat_generate(api *a, exchange *x)
-{
-    generate(a, x, DOOR_COMPAT);
+    return generate(a, head, top, out, false, true, err);
 }

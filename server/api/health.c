@@ -81,6 +81,7 @@ void handle_metrics(api *a, exchange *x)
     metrics_view v = {.engine = &m,
                       .process = process_usage_now(),
                       .sessions = sessions_count(a->sessions),
+                      .parsing_bytes = a->aside_bytes,
                       .version = a->set.version};
     buf body;
     buf_init(&body, METRICS_MAX);
@@ -93,7 +94,7 @@ void handle_metrics(api *a, exchange *x)
         (void)atn_fail(&err, ATN_NOMEM, NULL, "no memory for the metrics");
         api_fail(x, &err);
     } else {
-        x->ops->reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, 0, body.data, body.len);
+        x->ops->reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, 0, &body);
     }
     buf_free(&body);
 }

@@ -140,6 +140,7 @@ static void put_limits(buf *b, const api *a, const atn_engine_info *e)
     put_count(b, "session_tokens", a->set.max_session_tokens);
     put_count(b, "session_id_bytes", SESSION_ID_MAX);
     put_count(b, "turns_waiting", a->set.max_turns_waiting);
+    put_count(b, "parsing_bytes", INTAKE_ASIDE_BODIES * a->set.max_body);
     put_count(b, "json_depth", JSON_MAX_DEPTH);
     put_count(b, "json_values", JSON_MAX_VALUES);
     buf_puts(b, "}");
@@ -214,6 +215,6 @@ void handle_hello(api *a, exchange *x)
     }
     buf_puts(&b, "\n");
     buf_puts(&b, routes);
-    x->ops->reply(x, b.failed ? 503 : 200, "text/plain; charset=utf-8", NULL, 0, b.data, b.len);
+    x->ops->reply(x, b.failed ? 503 : 200, "text/plain; charset=utf-8", NULL, 0, &b);
     buf_free(&b);
 }

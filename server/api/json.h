@@ -7,14 +7,14 @@
  * counted as ignored.
  *
  *     json_t *root = NULL;
- *     ATN_TRY(body_parse(x, &root, err));
+ *     ATN_TRY(body_parse_bytes(x->body, x->body_len, &root, err));
  *     fields f;
  *     fields_open(&f, root);
  *     ATN_TRY(fields_int(&f, "max_new_tokens", 1, 100, &value, &given, err));
  *     ignored += fields_close(&f);
  *
  * A member whose value is null counts as absent. Every getter leaves its output alone when the field is absent.
- * Thread: the loop thread. */
+ * Thread: any, but for body_check_type; a tree belongs to one. */
 #ifndef ATTND_API_JSON_H
 #define ATTND_API_JSON_H
 
@@ -34,8 +34,8 @@ enum {
 atn_status body_scan(const char *bytes, size_t n, atn_err *err) ATN_MUST_CHECK;
 /* bytes to a value of type object; the caller json_decref's it. ATN_INVALID with line and column. */
 atn_status body_parse_bytes(const char *bytes, size_t n, json_t **root, atn_err *err) ATN_MUST_CHECK;
-/* The same for x's body; ATN_MEDIA_TYPE when its content type is not JSON, or missing in what a web page sends. */
-atn_status body_parse(exchange *x, json_t **root, atn_err *err) ATN_MUST_CHECK;
+/* ATN_MEDIA_TYPE when x's content type is not JSON, or missing in what a web page sends. Loop thread. */
+atn_status body_check_type(exchange *x, atn_err *err) ATN_MUST_CHECK;
 
 typedef struct fields {
     json_t *obj; /* borrowed */

@@ -165,6 +165,8 @@ void metrics_render(buf *out, const metrics_view *v)
     metrics_render_sample(out, "attnd_kv_cache_usage_ratio",
                           "Share of the KV pages that running requests hold, 0 to 1.", "gauge", used);
     metrics_render_sample(out, "attnd_sessions", "Sessions that exist.", "gauge", (double)v->sessions);
+    metrics_render_sample(out, "attnd_parsing_bytes", "Bytes of large request bodies that are being parsed.", "gauge",
+                          (double)v->parsing_bytes);
     /* Labels by the names that the Gateway API's endpoint picker reads; they are plain integers, the value is always 1. */
     head(out, "attnd_cache_config_info", "Tokens in a KV page, and the number of pages.", "gauge");
     buf_printf(out, "attnd_cache_config_info{block_size=\"%" PRIu64 "\",num_gpu_blocks=\"%" PRIu64 "\"} 1\n",

@@ -3,7 +3,6 @@
  *
  * `logprobs` has one entry for every token chosen, also for one that belongs to a stop string or ends the text. */
 #include "server/api/chat_messages.h"
-#include "server/api/handlers.h"
 #include "server/api/openai_shared.h"
 #include "server/api/state.h"
 
@@ -65,7 +64,7 @@ static atn_status refuse_unoffered(fields *f, atn_err *err)
     return fields_refuse(f, "audio", err);
 }
 
-static atn_status read_prompt(api *a, fields *f, turn_spec *spec, atn_err *err)
+static atn_status read_prompt(const api *a, fields *f, turn_spec *spec, atn_err *err)
 {
     chat_prompt p;
     size_t n = 0;
@@ -83,13 +82,17 @@ static atn_status read_prompt(api *a, fields *f, turn_spec *spec, atn_err *err)
     return s;
 }
 
-static atn_status read_request(api *a, exchange *x, fields *f, turn_spec *spec, atn_err *err)
+static const turn_render render;
+
+atn_status parse_chat_completions(const api *a, const request_head *head, fields *f, parsed *out, atn_err *err)
 {
-    chat *c = spec->user;
+    chat *c = calloc(1, sizeof *c);
+    ATN_TRY(openai_open(out, &render, c, err));
+    turn_spec *spec = &out->turn;
     gen_params *p = &spec->params;
     spec->prompt_name = "messages";
     p->sample.temperature = 1;
-    ATN_TRY(openai_read(a, x, f, "chatcmpl", spec, &c->call, err));
+    ATN_TRY(openai_read(a, head, f, "chatcmpl", out, &c->call, err));
     ATN_TRY(params_read_max_new(f, "max_tokens", p, err));
     ATN_TRY(params_read_max_new(f, "max_completion_tokens", p, err));
     spec->limit_name = fields_get(f, "max_completion_tokens") != NULL ? "max_completion_tokens" : "max_tokens";
@@ -287,8 +290,3 @@ static void on_end(turn *t)
 }
 
 static const turn_render render = {.on_start = on_start, .on_piece = on_piece, .on_end = on_end, .free = free_chat};
-
-void handle_chat_completions(api *a, exchange *x)
-{
-    openai_handle(a, x, &render, calloc(1, sizeof(chat)), read_request);
-}

@@ -5,7 +5,6 @@
  * A token in `logprobs` is written as its text, or as OpenAI does where it is no whole UTF-8: "bytes:\xe2\x80". There is one
  * entry for every token chosen, also for one that belongs to a stop string or ends the text. */
 #include "core/base/utf8.h"
-#include "server/api/handlers.h"
 #include "server/api/openai_shared.h"
 #include "server/api/state.h"
 
@@ -52,7 +51,7 @@ static void free_completion(turn *t)
 /* ---- the request ---- */
 
 /* One prompt, from a string or an array of ids; its text goes to `text` when it will be echoed. */
-static atn_status read_prompt(api *a, const json_t *v, bool echo, turn_prompt *out, buf *text, atn_err *err)
+static atn_status read_prompt(const api *a, const json_t *v, bool echo, turn_prompt *out, buf *text, atn_err *err)
 {
     if (json_is_string(v)) {
         const char *s = json_string_value(v);
@@ -82,7 +81,7 @@ static atn_status read_prompt(api *a, const json_t *v, bool echo, turn_prompt *o
     return ATN_OK;
 }
 
-static atn_status read_prompts(api *a, fields *f, turn_spec *spec, completion *c, atn_err *err)
+static atn_status read_prompts(const api *a, fields *f, turn_spec *spec, completion *c, atn_err *err)
 {
     json_t *v = fields_get(f, "prompt");
     bool list = json_is_array(v) && !json_is_integer(json_array_get(v, 0));
@@ -107,16 +106,20 @@ static atn_status read_prompts(api *a, fields *f, turn_spec *spec, completion *c
     return ATN_OK;
 }
 
-static atn_status read_request(api *a, exchange *x, fields *f, turn_spec *spec, atn_err *err)
+static const turn_render render;
+
+atn_status parse_completions(const api *a, const request_head *head, fields *f, parsed *out, atn_err *err)
 {
-    completion *c = spec->user;
+    completion *c = calloc(1, sizeof *c);
+    ATN_TRY(openai_open(out, &render, c, err));
+    turn_spec *spec = &out->turn;
     gen_params *p = &spec->params;
     spec->prompt_name = "prompt";
     spec->limit_name = "max_tokens";
     p->sample.temperature = 1;
     p->has_max_new = true;
     p->max_new_tokens = 16;
-    ATN_TRY(openai_read(a, x, f, "cmpl", spec, &c->call, err));
+    ATN_TRY(openai_read(a, head, f, "cmpl", out, &c->call, err));
     ATN_TRY(params_read_max_new(f, "max_tokens", p, err));
     ATN_TRY(fields_bool(f, "echo", &c->echo, err));
     int64_t top = 0, best_of = p->n_choices;
@@ -421,8 +424,3 @@ static void on_end(turn *t)
 }
 
 static const turn_render render = {.on_piece = on_piece, .on_end = on_end, .free = free_completion};
-
-void handle_completions(api *a, exchange *x)
-{
-    openai_handle(a, x, &render, calloc(1, sizeof(completion)), read_request);
-}

@@ -1,7 +1,6 @@
 /* Reading and framing that the two OpenAI doors share. */
 #include "server/api/openai_shared.h"
 
-#include "server/api/models.h"
 #include "server/api/state.h"
 
 #include <inttypes.h>
@@ -9,8 +8,20 @@
 #include <string.h>
 #include <time.h>
 
-static atn_status read_stream(fields *f, turn_spec *spec, openai_call *call, atn_err *err)
+atn_status openai_open(parsed *out, const turn_render *render, void *user, atn_err *err)
 {
+    if (user == NULL) {
+        return atn_fail(err, ATN_NOMEM, NULL, "no memory for the request");
+    }
+    out->turn.render = render;
+    out->turn.user = user;
+    params_init(&out->turn.params);
+    return ATN_OK;
+}
+
+static atn_status read_stream(fields *f, parsed *out, openai_call *call, atn_err *err)
+{
+    turn_spec *spec = &out->turn;
     json_t *options = NULL;
     ATN_TRY(fields_bool(f, "stream", &spec->stream, err));
     ATN_TRY(fields_object(f, "stream_options", &options, err));
@@ -23,7 +34,7 @@ static atn_status read_stream(fields *f, turn_spec *spec, openai_call *call, atn
     fields o;
     fields_open(&o, options);
     ATN_TRY(fields_bool(&o, "include_usage", &call->include_usage, err));
-    spec->ignored += fields_close(&o);
+    out->ignored += fields_close(&o);
     return ATN_OK;
 }
 
@@ -38,18 +49,19 @@ static atn_status read_model(const api *a, fields *f, atn_err *err)
     return ATN_OK;
 }
 
-atn_status openai_read(api *a, exchange *x, fields *f, const char *id_prefix, turn_spec *spec, openai_call *call,
-                       atn_err *err)
+atn_status openai_read(const api *a, const request_head *head, fields *f, const char *id_prefix, parsed *out,
+                       openai_call *call, atn_err *err)
 {
+    turn_spec *spec = &out->turn;
     ATN_TRY(read_model(a, f, err));
-    ATN_TRY(read_stream(f, spec, call, err));
+    ATN_TRY(read_stream(f, out, call, err));
     int64_t n = 1;
     ATN_TRY(fields_int(f, "n", 1, api_max_choices(a), &n, NULL, err));
     spec->params.n_choices = (uint32_t)n;
     ATN_TRY(fields_bool(f, "return_token_ids", &call->token_ids, err));
     ATN_TRY(params_read_stop(f, "stop", &spec->params, err));
     ATN_TRY(params_read_sampling(f, atn_vocab_size(a->tok), &spec->params, err));
-    ATN_TRY(turn_spec_read_session(x, f, spec, err));
+    ATN_TRY(turn_spec_read_session(head, f, spec, err));
     (void)fields_get(f, "user"); /* a label for OpenAI's own abuse reports */
 
     atn_backend_caps caps;
@@ -57,7 +69,7 @@ atn_status openai_read(api *a, exchange *x, fields *f, const char *id_prefix, tu
     call->fingerprint = caps.numerics;
     call->model = a->set.model_id;
     call->created = (int64_t)time(NULL);
-    snprintf(call->id, sizeof call->id, "%s-%s", id_prefix, x->request_id);
+    snprintf(call->id, sizeof call->id, "%s-%s", id_prefix, head->request_id);
     return ATN_OK;
 }
 
@@ -67,36 +79,6 @@ uint32_t openai_max_prompts(const api *a)
     atn_engine_get_info(a->engine, &e);
     uint32_t most = a->set.max_batch_prompts < e.max_waiting ? a->set.max_batch_prompts : e.max_waiting;
     return most > 0 ? most : 1;
-}
-
-void openai_handle(api *a, exchange *x, const turn_render *render, void *user,
-                   atn_status (*read)(api *a, exchange *x, fields *f, turn_spec *spec, atn_err *err))
-{
-    atn_err err;
-    json_t *root = NULL;
-    turn_spec spec = {.render = render, .user = user};
-    params_init(&spec.params);
-    atn_status s = user != NULL ? api_accepting(a, &err) : atn_fail(&err, ATN_NOMEM, NULL, "no memory for the request");
-    if (s == ATN_OK) {
-        s = body_parse(x, &root, &err);
-    }
-    if (s == ATN_OK) {
-        fields f;
-        fields_open(&f, root);
-        s = read(a, x, &f, &spec, &err);
-        spec.ignored += fields_close(&f);
-    }
-    json_decref(root);
-    if (s == ATN_OK) {
-        turn_start(a, x, &spec);
-        return;
-    }
-    turn_spec_free(&spec);
-    if (err.code == ATN_NOT_FOUND && strcmp(err.param, "model") == 0) {
-        models_reply_unknown(x);
-    } else {
-        api_fail(x, &err);
-    }
 }
 
 void openai_put_open(buf *b, const openai_call *call, const char *object)

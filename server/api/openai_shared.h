@@ -1,10 +1,10 @@
 /* What /v1/completions and /v1/chat/completions have in common: the members of the request that mean the same in both,
  * and the frame around an answer. Shapes: openai-python src/openai/types/{completion,chat/chat_completion*}.py.
- * Thread: the loop thread. */
+ * Thread: opening and reading any; writing the loop thread. */
 #ifndef ATTND_OPENAI_SHARED_H
 #define ATTND_OPENAI_SHARED_H
 
-#include "server/api/turn.h"
+#include "server/api/door.h"
 
 enum {
     COMPLETION_MAX_LOGPROBS = 5,
@@ -21,16 +21,14 @@ typedef struct openai_call {
     bool token_ids;          /* return_token_ids: vLLM's token_ids and prompt_token_ids */
 } openai_call;
 
+/* Makes out->turn a turn of render, whose state is user (NULL: no memory for it) and becomes the turn's. */
+atn_status openai_open(parsed *out, const turn_render *render, void *user, atn_err *err) ATN_MUST_CHECK;
 /* Reads model, n, stream, stream_options, return_token_ids, stop, deadline_ms, the session's members and the sampling
- * parameters into spec and call. ATN_NOT_FOUND with param "model" under strict_model. */
-atn_status openai_read(api *a, exchange *x, fields *f, const char *id_prefix, turn_spec *spec, openai_call *call,
-                       atn_err *err) ATN_MUST_CHECK;
+ * parameters into out->turn and call. ATN_NOT_FOUND with param "model" under strict_model. */
+atn_status openai_read(const api *a, const request_head *head, fields *f, const char *id_prefix, parsed *out,
+                       openai_call *call, atn_err *err) ATN_MUST_CHECK;
 /* Prompts that one request may hold: the setting, but no more than may wait, since they are queued together. */
 uint32_t openai_max_prompts(const api *a);
-/* The whole way of a request: parses the body, lets `read` fill the spec, and starts the turn or answers with what is wrong.
- * user (NULL: no memory) is the renderer's state, freed by render->free. */
-void openai_handle(api *a, exchange *x, const turn_render *render, void *user,
-                   atn_status (*read)(api *a, exchange *x, fields *f, turn_spec *spec, atn_err *err));
 
 /* {"id":...,"choices":[ */
 void openai_put_open(buf *b, const openai_call *call, const char *object);

@@ -2,6 +2,7 @@
  * sends can be out of range on the engine thread. */
 #include "server/api/params.h"
 #include "core/base/hash.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -166,25 +167,31 @@ atn_status params_read_max_new(fields *f, const char *name, gen_params *p, atn_e
     return ATN_OK;
 }
 
-atn_domain api_domain(exchange *x, const char *salt, size_t n_salt)
+static atn_domain salted(uint64_t key_hash, const char *salt, size_t n)
 {
-    if (salt == NULL) {
-        salt = x->ops->header(x, "x-cache-salt");
-        n_salt = salt != NULL ? strlen(salt) : 0;
-    }
-    if (n_salt == 0) {
-        return x->who.key_hash;
-    }
-    return hash_bytes(x->who.key_hash, 0x73616c7465646b65u, salt, n_salt);
+    return n > 0 ? hash_bytes(key_hash, 0x73616c7465646b65u, salt, n) : key_hash;
 }
 
-/* The id from the body, else from a header; body and header may not disagree. */
-static atn_status read_session_id(exchange *x, fields *f, session_ref *out, atn_err *err)
+void request_head_read(exchange *x, request_head *out)
 {
+    const char *salt = x->ops->header(x, "x-cache-salt");
     const char *id = x->ops->header(x, "x-session-id");
     if (id == NULL) {
         id = x->ops->header(x, "x-conversation-id");
     }
+    *out = (request_head){
+        .key_hash = x->who.key_hash,
+        .domain = salted(x->who.key_hash, salt, salt != NULL ? strlen(salt) : 0),
+        .has_session_id = id != NULL,
+    };
+    (void)snprintf(out->session_id, sizeof out->session_id, "%s", id != NULL ? id : "");
+    (void)snprintf(out->request_id, sizeof out->request_id, "%s", x->request_id);
+}
+
+/* The id from the body, else from a header; body and header may not disagree. */
+static atn_status read_session_id(const request_head *head, fields *f, session_ref *out, atn_err *err)
+{
+    const char *id = head->has_session_id ? head->session_id : NULL;
     const char *named = NULL;
     size_t n = 0;
     if (f != NULL) {
@@ -205,10 +212,10 @@ static atn_status read_session_id(exchange *x, fields *f, session_ref *out, atn_
     return ATN_OK;
 }
 
-atn_status params_read_session(exchange *x, fields *f, session_ref *out, gen_params *p, atn_err *err)
+atn_status params_read_session(const request_head *head, fields *f, session_ref *out, gen_params *p, atn_err *err)
 {
     *out = (session_ref){0};
-    ATN_TRY(read_session_id(x, f, out, err));
+    ATN_TRY(read_session_id(head, f, out, err));
     const char *salt = NULL;
     size_t n_salt = 0;
     if (f != NULL) {
@@ -226,6 +233,6 @@ atn_status params_read_session(exchange *x, fields *f, session_ref *out, gen_par
     if (out->has_turn && out->id[0] == '\0') {
         return atn_fail(err, ATN_INVALID, "turn", "turn needs a session_id");
     }
-    out->domain = api_domain(x, salt, n_salt);
+    out->domain = salt != NULL ? salted(head->key_hash, salt, n_salt) : head->domain;
     return ATN_OK;
 }

@@ -2,7 +2,7 @@
  *
  * A door fills a gen_params with its own defaults, reads the common fields with params_read_*, reads the names that only
  * it has with fields_*, and moves the struct into a turn_spec. Owns its memory, so the parsed body may go at once.
- * Thread: the loop thread. */
+ * Thread: any, but for request_head_read, which is the loop thread's. */
 #ifndef ATTND_API_PARAMS_H
 #define ATTND_API_PARAMS_H
 
@@ -39,8 +39,19 @@ atn_status params_read_stop(fields *f, const char *name, gen_params *p, atn_err 
 /* The token limit under `name`, 0 (prompt only) .. 2^31-1; absent: what p has stays. */
 atn_status params_read_max_new(fields *f, const char *name, gen_params *p, atn_err *err) ATN_MUST_CHECK;
 
-/* Which session a request means, and in whose domain it runs: header x-session-id or X-Conversation-Id, members
- * session_id, create, turn, cache_salt (or header x-cache-salt), and deadline_ms. */
+/* What a request says besides its body, as far as reading the body needs it: copies, which outlive the exchange. */
+typedef struct request_head {
+    uint64_t key_hash;                /* of the key that asks */
+    atn_domain domain;                /* the key's, mixed with header x-cache-salt */
+    bool has_session_id;              /* header x-session-id or X-Conversation-Id */
+    char session_id[SESSION_ID_MAX + 2]; /* one that is too long is cut, and still too long */
+    char request_id[128];
+} request_head;
+
+void request_head_read(exchange *x, request_head *out);
+
+/* Which session a request means, and in whose domain it runs: the head's, or members session_id, create, turn, cache_salt,
+ * and deadline_ms. */
 typedef struct session_ref {
     atn_domain domain;
     char id[SESSION_ID_MAX + 1]; /* "": none named */
@@ -49,9 +60,8 @@ typedef struct session_ref {
     uint32_t turn; /* the number this turn should have, the first is 1 */
 } session_ref;
 
-/* The domain of x's key, mixed with the salt ([n_salt] bytes, NULL: none) or the x-cache-salt header. */
-atn_domain api_domain(exchange *x, const char *salt, size_t n_salt);
 /* f is the top object of the body, NULL when there is none. p (may be NULL) gets deadline_ms. */
-atn_status params_read_session(exchange *x, fields *f, session_ref *out, gen_params *p, atn_err *err) ATN_MUST_CHECK;
+atn_status params_read_session(const request_head *head, fields *f, session_ref *out, gen_params *p,
+                               atn_err *err) ATN_MUST_CHECK;
 
 #endif

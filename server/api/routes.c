@@ -1,21 +1,21 @@
 /* The one table of routes: who may call what, how large a body may be, and the shape of its errors. What is not here does
  * not exist. */
-#include "server/api/api.h"
+#include "server/api/door.h"
 #include "server/api/handlers.h"
 #include <string.h>
 
 enum { SMALL_BODY = 64 * 1024 };
 
 static const api_route routes[] = {
-    {"POST", "/generate", RIGHT_INFER, true, 0, handle_generate},
-    {"POST", "/generate_stream", RIGHT_INFER, true, 0, handle_generate_stream},
-    {"POST", "/", RIGHT_INFER, true, 0, handle_compat_generate},
-    {"POST", "/tokenize", RIGHT_INFER, true, 0, handle_tokenize},
-    {"POST", "/detokenize", RIGHT_INFER, false, 0, handle_detokenize},
-    {"POST", "/v1/completions", RIGHT_INFER, false, 0, handle_completions},
-    {"POST", "/v1/chat/completions", RIGHT_INFER, false, 0, handle_chat_completions},
-    {"POST", "/apply-template", RIGHT_INFER, false, 0, handle_apply_template},
-    {"POST", "/chat_tokenize", RIGHT_INFER, true, 0, handle_chat_tokenize},
+    {"POST", "/generate", RIGHT_INFER, true, 0, .parse = parse_generate},
+    {"POST", "/generate_stream", RIGHT_INFER, true, 0, .parse = parse_generate_stream},
+    {"POST", "/", RIGHT_INFER, true, 0, .parse = parse_compat_generate},
+    {"POST", "/tokenize", RIGHT_INFER, true, 0, .parse = parse_tokenize},
+    {"POST", "/detokenize", RIGHT_INFER, false, 0, .parse = parse_detokenize},
+    {"POST", "/v1/completions", RIGHT_INFER, false, 0, .parse = parse_completions},
+    {"POST", "/v1/chat/completions", RIGHT_INFER, false, 0, .parse = parse_chat_completions},
+    {"POST", "/apply-template", RIGHT_INFER, false, 0, .parse = parse_apply_template},
+    {"POST", "/chat_tokenize", RIGHT_INFER, true, 0, .parse = parse_chat_tokenize},
     {"GET", "/v1/models", RIGHT_INFER, false, 0, handle_models_list},
     {"GET", "/v1/models/{id...}", RIGHT_INFER, false, 0, handle_model_show},
     {"GET", "/info", RIGHT_INFER, false, 0, handle_info},

@@ -29,13 +29,14 @@ static void put_session(buf *b, const api *a, const session *s, mono_time now)
 void handle_sessions_list(api *a, exchange *x)
 {
     mono_time now = mono_now();
-    atn_domain domain = api_domain(x, NULL, 0);
+    request_head head;
+    request_head_read(x, &head);
     sessions_tick(a->sessions, now);
     buf b;
     buf_init(&b, LIST_MAX_BYTES);
     buf_puts(&b, "{\"object\":\"list\",\"data\":[");
     for (session *s = sessions_next(a->sessions, NULL); s != NULL; s = sessions_next(a->sessions, s)) {
-        if (s->domain == domain) {
+        if (s->domain == head.domain) {
             put_session(&b, a, s, now);
         }
     }
@@ -47,13 +48,16 @@ void handle_sessions_list(api *a, exchange *x)
 static atn_status create(api *a, exchange *x, session **out, unsigned *ignored, atn_err *err)
 {
     json_t *root = NULL;
+    request_head head;
     session_ref ref;
+    request_head_read(x, &head);
     if (x->body_len > 0) {
-        ATN_TRY(body_parse(x, &root, err));
+        ATN_TRY(body_check_type(x, err));
+        ATN_TRY(body_parse_bytes(x->body, x->body_len, &root, err));
     }
     fields f;
     fields_open(&f, root);
-    atn_status st = params_read_session(x, root != NULL ? &f : NULL, &ref, NULL, err);
+    atn_status st = params_read_session(&head, root != NULL ? &f : NULL, &ref, NULL, err);
     *ignored = fields_close(&f);
     json_decref(root);
     ATN_TRY(st);
@@ -80,9 +84,11 @@ void handle_sessions_create(api *a, exchange *x)
 static session *find(api *a, exchange *x)
 {
     const char *id = x->path + strlen("/v1/sessions/");
+    request_head head;
     session *s = NULL;
+    request_head_read(x, &head);
     if (session_id_valid(id, strlen(id))) {
-        s = sessions_find(a->sessions, api_domain(x, NULL, 0), id, mono_now());
+        s = sessions_find(a->sessions, head.domain, id, mono_now());
     }
     if (s == NULL) {
         atn_err err;
@@ -112,5 +118,6 @@ void handle_session_delete(api *a, exchange *x)
         return;
     }
     sessions_delete(a->sessions, s);
-    x->ops->reply(x, 204, NULL, NULL, 0, "", 0);
+    buf none = {0};
+    x->ops->reply(x, 204, NULL, NULL, 0, &none);
 }

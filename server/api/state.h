@@ -8,13 +8,16 @@
 #include "server/session/session.h"
 
 struct api {
+    /* Fixed once the model is loaded: any thread may read it then. */
     api_settings set; /* strings owned by the caller of api_open */
     atn_model_info info;
     const atn_tokenizer *tok;
     atn_engine *engine; /* NULL while it starts */
+    /* The loop thread's. */
     sessions *sessions;
     turn *turns; /* those that have not been freed */
     size_t n_active;
+    size_t aside_bytes; /* of bodies that are with other threads */
     unsigned depth; /* of entries from outside, see api_enter */
     bool closed_turns; /* some turn waits to be freed */
     bool draining;
@@ -35,7 +38,7 @@ atn_status api_accepting(const api *a, atn_err *err) ATN_MUST_CHECK;
 /* Answers that one prompt may have: they are computed together, so no more than sequences are. Needs the engine. */
 uint32_t api_max_choices(const api *a);
 /* A complete answer of status, JSON, with the header about ignored members when there are any. A failed body: no memory. */
-void api_reply_json(exchange *x, int status, unsigned ignored, const buf *body);
+void api_reply_json(exchange *x, int status, unsigned ignored, buf *body);
 /* Error in the shape of x's route. ATN_OVERLOADED and ATN_UNAVAILABLE carry Retry-After, ATN_CONFLICT x-should-retry: false. */
 void api_fail(exchange *x, const atn_err *err);
 

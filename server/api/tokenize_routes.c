@@ -3,28 +3,20 @@
  * /tokenize knows two bodies: TGI's {"inputs"} answers [{"id","text","start","stop"}] with byte offsets, llama-server's
  * {"content","add_special","parse_special","with_pieces"} answers {"tokens":[...]}; each has errors in its own shape.
  * Control tokens written out in the text stay text unless parse_special asks for them. */
-#include "server/api/handlers.h"
+#include "server/api/door.h"
 #include "server/api/state.h"
 #include "core/base/utf8.h"
 #include <stdlib.h>
 
 enum { ANSWER_MAX_BYTES = 512 * 1024 * 1024 };
 
-static atn_status loaded(const api *a, atn_err *err)
+static atn_status tokenize_tgi(const api *a, fields *top, buf *out, atn_err *err)
 {
-    return a->tok != NULL ? ATN_OK : atn_fail(err, ATN_UNAVAILABLE, NULL, "the model is loading");
-}
-
-static atn_status tokenize_tgi(const api *a, json_t *root, buf *out, unsigned *ignored, atn_err *err)
-{
-    fields f;
-    fields_open(&f, root);
     const char *text = NULL;
     size_t n = 0, n_ids = 0;
-    ATN_TRY(fields_string(&f, "inputs", a->set.max_body, &text, &n, err));
+    ATN_TRY(fields_string(top, "inputs", a->set.max_body, &text, &n, err));
     json_t *parameters;
-    ATN_TRY(fields_object(&f, "parameters", &parameters, err)); /* a whole /generate body may be sent */
-    *ignored = fields_close(&f);
+    ATN_TRY(fields_object(top, "parameters", &parameters, err)); /* a whole /generate body may be sent */
     if (n == 0) {
         return atn_fail(err, ATN_INVALID, "inputs", "inputs must be a string that is not empty");
     }
@@ -62,18 +54,15 @@ static void put_piece(buf *out, const char *bytes, size_t n)
     buf_puts(out, "]");
 }
 
-static atn_status tokenize_llama(const api *a, json_t *root, buf *out, unsigned *ignored, atn_err *err)
+static atn_status tokenize_llama(const api *a, fields *top, buf *out, atn_err *err)
 {
-    fields f;
-    fields_open(&f, root);
     const char *text = "";
     size_t n = 0, n_ids = 0;
     bool add_special = false, parse_special = false, with_pieces = false;
-    ATN_TRY(fields_string(&f, "content", a->set.max_body, &text, &n, err));
-    ATN_TRY(fields_bool(&f, "add_special", &add_special, err));
-    ATN_TRY(fields_bool(&f, "parse_special", &parse_special, err));
-    ATN_TRY(fields_bool(&f, "with_pieces", &with_pieces, err));
-    *ignored = fields_close(&f);
+    ATN_TRY(fields_string(top, "content", a->set.max_body, &text, &n, err));
+    ATN_TRY(fields_bool(top, "add_special", &add_special, err));
+    ATN_TRY(fields_bool(top, "parse_special", &parse_special, err));
+    ATN_TRY(fields_bool(top, "with_pieces", &with_pieces, err));
     atn_segment seg = {.text = text, .n = n, .trusted = parse_special};
     int32_t *ids = NULL;
     ATN_TRY(atn_tokenize(a->tok, &seg, 1, add_special ? ATN_TOKENIZE_BOS : 0, &ids, &n_ids, err));
@@ -95,74 +84,34 @@ static atn_status tokenize_llama(const api *a, json_t *root, buf *out, unsigned 
     return ATN_OK;
 }
 
-void handle_tokenize(api *a, exchange *x)
+atn_status parse_tokenize(const api *a, const request_head *head, fields *top, parsed *out, atn_err *err)
 {
-    atn_err err;
-    json_t *root = NULL;
-    unsigned ignored = 0;
-    buf out;
-    buf_init(&out, ANSWER_MAX_BYTES);
-    atn_status st = loaded(a, &err);
-    if (st == ATN_OK) {
-        st = body_parse(x, &root, &err);
-    }
-    bool llama = json_object_get(root, "content") != NULL && json_object_get(root, "inputs") == NULL;
-    if (st == ATN_OK) {
-        st = llama ? tokenize_llama(a, root, &out, &ignored, &err) : tokenize_tgi(a, root, &out, &ignored, &err);
-    }
-    json_decref(root);
-    if (st == ATN_OK) {
-        api_reply_json(x, 200, ignored, &out);
-    } else {
-        x->route = llama ? NULL : x->route;
-        api_fail(x, &err);
-    }
-    buf_free(&out);
+    (void)head;
+    buf_init(&out->answer, ANSWER_MAX_BYTES);
+    out->openai_errors = json_object_get(top->obj, "content") != NULL && json_object_get(top->obj, "inputs") == NULL;
+    return out->openai_errors ? tokenize_llama(a, top, &out->answer, err) : tokenize_tgi(a, top, &out->answer, err);
 }
 
-static atn_status detokenize(const api *a, exchange *x, buf *out, unsigned *ignored, atn_err *err)
+atn_status parse_detokenize(const api *a, const request_head *head, fields *top, parsed *out, atn_err *err)
 {
-    ATN_TRY(loaded(a, err));
-    json_t *root;
-    ATN_TRY(body_parse(x, &root, err));
-    fields f;
-    fields_open(&f, root);
     json_t *tokens = NULL;
     int32_t *ids = NULL;
     size_t n_ids = 0, n = 0;
     char *text = NULL;
-    atn_status st = fields_array(&f, "tokens", &tokens, err);
-    *ignored = fields_close(&f);
-    if (st == ATN_OK && tokens == NULL) {
-        st = atn_fail(err, ATN_INVALID, "tokens", "tokens is needed");
+    (void)head;
+    ATN_TRY(fields_array(top, "tokens", &tokens, err));
+    if (tokens == NULL) {
+        return atn_fail(err, ATN_INVALID, "tokens", "tokens is needed");
     }
-    if (st == ATN_OK) {
-        st = json_token_ids(tokens, "tokens", a->info.n_vocab, JSON_MAX_VALUES, &ids, &n_ids, err);
-    }
-    if (st == ATN_OK) {
-        st = atn_detokenize(a->tok, ids, n_ids, true, &text, &n, err);
-    }
-    if (st == ATN_OK) {
-        buf_puts(out, "{\"content\":");
-        put_string(out, text, n);
-        buf_puts(out, "}");
-    }
-    free(text);
+    ATN_TRY(json_token_ids(tokens, "tokens", a->info.n_vocab, JSON_MAX_VALUES, &ids, &n_ids, err));
+    atn_status st = atn_detokenize(a->tok, ids, n_ids, true, &text, &n, err);
     free(ids);
-    json_decref(root);
-    return st;
-}
-
-void handle_detokenize(api *a, exchange *x)
-{
-    atn_err err;
-    unsigned ignored = 0;
-    buf out;
-    buf_init(&out, ANSWER_MAX_BYTES);
-    if (detokenize(a, x, &out, &ignored, &err) == ATN_OK) {
-        api_reply_json(x, 200, ignored, &out);
-    } else {
-        api_fail(x, &err);
-    }
-    buf_free(&out);
+    ATN_TRY(st);
+    buf *b = &out->answer;
+    buf_init(b, ANSWER_MAX_BYTES);
+    buf_puts(b, "{\"content\":");
+    put_string(b, text, n);
+    buf_puts(b, "}");
+    free(text);
+    return ATN_OK;
 }

@@ -49,7 +49,8 @@ static turn *turn_new(api *a, exchange *x, turn_spec *spec)
     t->answers = answers;
     t->n_answers = n;
     t->stream = spec->stream;
-    t->started = t->last_write = mono_now();
+    t->started = spec->arrived;
+    t->last_write = mono_now();
     t->render = spec->render;
     t->prompt_name = spec->prompt_name;
     t->limit_name = spec->limit_name;
@@ -334,11 +335,6 @@ static atn_status run(turn *t, atn_err *err)
 void turn_start(api *a, exchange *x, turn_spec *spec)
 {
     atn_err err;
-    if (api_accepting(a, &err) != ATN_OK) {
-        turn_spec_free(spec);
-        api_fail(x, &err);
-        return;
-    }
     turn *t = turn_new(a, x, spec);
     if (t == NULL) {
         turn_spec_free(spec);

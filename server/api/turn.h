@@ -87,6 +87,7 @@ typedef struct turn_spec {
     bool stream;          /* server-sent events */
     bool include_stop;    /* the stop string is part of the text and nothing is held back for it (TGI) */
     unsigned ignored;     /* members of the body that meant nothing: x-attnd-ignored-fields */
+    mono_time arrived;    /* when the request was whole: deadlines count from here */
 } turn_spec;
 
 struct turn {
@@ -101,7 +102,7 @@ struct turn {
     uint32_t n_answers;
     bool stream;
     uint32_t turn_number; /* in its session, from 1; 0 without */
-    mono_time started;
+    mono_time started;    /* when the request was whole */
     /* The turn's own. */
     const turn_render *render;
     const char *prompt_name, *limit_name;
@@ -114,14 +115,15 @@ struct turn {
 };
 
 void turn_start(api *a, exchange *x, turn_spec *spec);
-/* Frees what a spec holds, for a door that fails while it parses. */
+/* Frees what a spec holds: one that is not started. An all-zero one holds nothing. */
 void turn_spec_free(turn_spec *spec);
 
+/* For doors, on any thread. */
 /* Adds the members that every door's body may carry (session_id, create, turn, cache_salt, deadline_ms) to spec. */
-atn_status turn_spec_read_session(exchange *x, fields *top, turn_spec *spec, atn_err *err) ATN_MUST_CHECK;
+atn_status turn_spec_read_session(const request_head *head, fields *top, turn_spec *spec, atn_err *err) ATN_MUST_CHECK;
 /* Tokenizes user text (never control tokens) into prompt i; BOS as the model wants it. ATN_INVALID names param when the
  * text is empty or no UTF-8. */
-atn_status turn_tokenize(api *a, const char *param, const char *text, size_t n, turn_prompt *out,
+atn_status turn_tokenize(const api *a, const char *param, const char *text, size_t n, turn_prompt *out,
                          atn_err *err) ATN_MUST_CHECK;
 
 /* ATN_INVALID naming param when an answer that is sent whole would hold too many log-probabilities. */
@@ -130,8 +132,8 @@ atn_status turn_check_logprobs(const api *a, const turn_spec *spec, const char *
 /* For renderers. */
 /* Queues one event of a streamed answer, whole ("data: ...\n\n"). */
 void turn_write(turn *t, const buf *event);
-/* The whole answer of a turn that does not stream; 200. A failed body becomes an error. */
-void turn_reply(turn *t, const char *content_type, const buf *body);
+/* The whole answer of a turn that does not stream; 200. Takes the body's bytes. A failed body becomes an error. */
+void turn_reply(turn *t, const char *content_type, buf *body);
 /* Sum over prompts and answers; times are the longest. */
 atn_usage turn_usage(const turn *t);
 /* prompt i's log-probabilities, see atn_stream_prompt_logprobs. */

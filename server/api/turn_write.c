@@ -103,7 +103,7 @@ void turn_write_error(turn *t, const atn_err *err)
     write_bytes(t, event, at + n + 2);
 }
 
-void turn_reply(turn *t, const char *content_type, const buf *body)
+void turn_reply(turn *t, const char *content_type, buf *body)
 {
     if (t->x == NULL) {
         return;
@@ -116,7 +116,7 @@ void turn_reply(turn *t, const char *content_type, const buf *body)
     }
     headers h = {0};
     common_headers(t, &h);
-    t->x->ops->reply(t->x, 200, content_type, h.h, h.n, body->data, body->len);
+    t->x->ops->reply(t->x, 200, content_type, h.h, h.n, body);
 }
 
 atn_usage turn_usage(const turn *t)
@@ -157,14 +157,13 @@ void turn_token_text(const turn *t, int32_t id, buf *out)
     buf_add(out, text, m);
 }
 
-atn_status turn_spec_read_session(exchange *x, fields *top, turn_spec *spec, atn_err *err)
+atn_status turn_spec_read_session(const request_head *head, fields *top, turn_spec *spec, atn_err *err)
 {
-    return params_read_session(x, top, &spec->session, &spec->params, err);
+    return params_read_session(head, top, &spec->session, &spec->params, err);
 }
 
-atn_status turn_tokenize(api *a, const char *param, const char *text, size_t n, turn_prompt *out, atn_err *err)
+atn_status turn_tokenize(const api *a, const char *param, const char *text, size_t n, turn_prompt *out, atn_err *err)
 {
-    ATN_TRY(api_accepting(a, err));
     if (n == 0) {
         return atn_fail(err, ATN_INVALID, param, "%s must not be empty", param);
     }

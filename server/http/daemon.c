@@ -22,7 +22,7 @@ enum {
     POOL_BYTES = 32 << 10, /* libmicrohttpd's memory a connection: bounds the head */
     INACTIVE_S = 60,       /* behind our own deadlines; rules alone while a whole answer is written */
     BODY_RATE = 16 << 10,  /* bytes a second that a body must keep beyond its first 30 s */
-    BODIES = 32,           /* bodies of max_body bytes that may be in memory at once, or more that are smaller */
+    BODIES = 32,           /* bodies of max_body bytes that may be coming in at once, or more that are smaller */
 };
 
 typedef struct header_list {
@@ -126,7 +126,7 @@ static enum MHD_Result send_refusal(request *r)
 {
     char body[512];
     size_t n = api_error_json(r->route, &r->refusal, body, sizeof body);
-    struct MHD_Response *response = request_new_reply(r, "application/json", body, n);
+    struct MHD_Response *response = request_new_reply(r, "application/json", strdup(body), n);
     if (response == NULL) {
         return MHD_NO;
     }
@@ -218,8 +218,11 @@ static enum MHD_Result on_run(request *r)
 
 static enum MHD_Result on_whole(request *r)
 {
-    r->x.body = r->body.data != NULL ? r->body.data : "";
-    r->x.body_len = r->body.len;
+    if (r->body.len > 0) {
+        r->x.body = buf_take(&r->body, &r->x.body_len);
+    }
+    r->c->h->bodies_held -= r->held; /* the API has bounds of its own */
+    r->held = 0;
     r->phase = REQUEST_RUN;
     r->closed = false;
     r->c->h->count.requests++;

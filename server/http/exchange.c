@@ -66,6 +66,7 @@ void request_free(request *r)
         MHD_destroy_response(r->response);
     }
     buf_free(&r->body);
+    free(r->x.body);
     free(r->path);
     free(r->query);
     free(r);
@@ -87,10 +88,14 @@ static struct MHD_Response *finish_head(const request *r, struct MHD_Response *r
     return ok ? response : NULL;
 }
 
-struct MHD_Response *request_new_reply(const request *r, const char *type, const void *body, size_t n)
+struct MHD_Response *request_new_reply(const request *r, const char *type, char *body, size_t n)
 {
-    /* The copy is made before the bytes are used, so the missing const in the library's interface is harmless. */
-    return finish_head(r, MHD_create_response_from_buffer(n, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY), type);
+    struct MHD_Response *response =
+        body != NULL ? MHD_create_response_from_buffer(n, body, MHD_RESPMEM_MUST_FREE) : NULL;
+    if (response == NULL) {
+        free(body);
+    }
+    return finish_head(r, response, type);
 }
 
 enum MHD_Result request_send(request *r)
@@ -130,11 +135,13 @@ static bool may_answer(const request *r)
 }
 
 static void op_reply(exchange *x, int status, const char *type, const reply_header *headers, size_t n_headers,
-                     const void *body, size_t n)
+                     buf *body)
 {
     request *r = of(x);
     if (may_answer(r)) {
-        answered(r, request_new_reply(r, type, body, n), status, headers, n_headers);
+        size_t n = 0;
+        char *bytes = buf_take(body, &n);
+        answered(r, request_new_reply(r, type, bytes, n), status, headers, n_headers);
     }
 }
 

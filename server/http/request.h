@@ -95,7 +95,7 @@ struct http {
     uint32_t n_conns, n_dead;
     uint32_t n_requests; /* between head and completion */
     bool pending, draining;
-    size_t bodies_held; /* bytes of bodies in memory, all requests together */
+    size_t bodies_held; /* bytes of bodies that are coming in, all requests together */
     uint64_t id_prefix, next_id;
     http_counters count;
     struct pollfd *polls; /* [max connections] */
@@ -106,8 +106,8 @@ struct http {
 extern const exchange_ops http_exchange_ops;
 /* Queues r->response in libmicrohttpd. MHD_NO: close. */
 enum MHD_Result request_send(request *r);
-/* A whole answer that is ready to be sent; NULL: no memory. */
-struct MHD_Response *request_new_reply(const request *r, const char *type, const void *body, size_t n);
+/* A whole answer that is ready to be sent; takes body, malloc'ed [n]. NULL: no memory. */
+struct MHD_Response *request_new_reply(const request *r, const char *type, char *body, size_t n);
 /* Suspends until something is there to send. */
 void request_suspend(request *r);
 /* Calls on_close once. */

@@ -22,10 +22,12 @@ struct loop {
     loop_callbacks cb;
     http *http;
     bool slow; /* ticks come at IDLE_TICK_MS */
+    size_t jobs;
 };
 
 typedef struct job {
     uv_work_t req;
+    loop *l;
     void (*work)(void *arg);
     void (*done)(void *arg);
     void *arg;
@@ -169,6 +171,7 @@ static void end_job(uv_work_t *req, int status)
 {
     job *j = req->data;
     (void)status;
+    j->l->jobs--;
     j->done(j->arg);
     free(j);
 }
@@ -178,7 +181,7 @@ atn_status loop_work(loop *l, void (*work)(void *arg), void (*done)(void *arg), 
     job *j = calloc(1, sizeof *j);
     int rc = UV_ENOMEM;
     if (j != NULL) {
-        *j = (job){.work = work, .done = done, .arg = arg};
+        *j = (job){.l = l, .work = work, .done = done, .arg = arg};
         j->req.data = j;
         rc = uv_queue_work(&l->uv, &j->req, run_job, end_job);
     }
@@ -186,7 +189,16 @@ atn_status loop_work(loop *l, void (*work)(void *arg), void (*done)(void *arg), 
         free(j);
         return atn_fail(err, ATN_NOMEM, NULL, "no thread for the work: %s", uv_strerror(rc));
     }
+    l->jobs++;
     return ATN_OK;
+}
+
+void loop_finish_work(loop *l)
+{
+    uv_timer_stop(&l->tick);
+    while (l->jobs > 0) {
+        uv_run(&l->uv, UV_RUN_ONCE);
+    }
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)

@@ -4,7 +4,7 @@
  *     loop_open(&callbacks, &l, &err);
  *     loop_serve(l, http);
  *     loop_run(l);                 until loop_stop
- *     loop_unserve(l); ... http_close, engine stop ...; loop_close(l);
+ *     loop_unserve(l); ... http_close, loop_finish_work, engine stop ...; loop_close(l);
  *
  * Thread: one, but for loop_wake. */
 #ifndef ATTND_LOOP_H
@@ -31,6 +31,8 @@ void loop_stop(loop *l);
 void loop_wake(loop *l);
 /* work(arg) on another thread, then done(arg) on this one. */
 atn_status loop_work(loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg, atn_err *err) ATN_MUST_CHECK;
+/* Until all work is done; nothing else but signals and wakes is served meanwhile. After loop_unserve. */
+void loop_finish_work(loop *l);
 void loop_close(loop *l); /* no work may be under way; NULL is fine */
 
 #endif

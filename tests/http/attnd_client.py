@@ -397,11 +397,11 @@ class ServerTest(unittest.TestCase):
         deadline = time.monotonic() + timeout
         while True:
             m = self.metrics()
-            busy = m["attnd_requests_running"] or m["attnd_requests_waiting"]
+            busy = m["attnd_requests_running"] or m["attnd_requests_waiting"] or m["attnd_parsing_bytes"]
             if not busy and m["attnd_kv_pages_free"] + m["attnd_kv_pages_kept"] == m["attnd_kv_pages"]:
                 return m
             if time.monotonic() > deadline:
-                self.fail(f"not idle: { {k: v for k, v in m.items() if 'kv_pages' in k or 'requests' in k} }")
+                self.fail(f"not idle: { {k: v for k, v in m.items() if 'kv_pages' in k or 'requests' in k or 'parsing' in k} }")
             time.sleep(0.02)
 
 

@@ -11,7 +11,7 @@ SAMPLE = re.compile(r"([a-z_:][a-z0-9_:]*)(\{([a-z_]+=\"[^\"\\\n]*\"(,[a-z_]+=\"
 LABEL = re.compile(r'([a-z_]+)="([^"]*)"')
 
 GAUGES = """requests_waiting requests_running kv_cache_usage_ratio cache_config_info kv_pages kv_pages_free kv_pages_kept
-    sessions sessions_resident batch_tokens batch_sequences weights_bytes kv_bytes scratch_bytes build_info"""
+    sessions sessions_resident parsing_bytes batch_tokens batch_sequences weights_bytes kv_bytes scratch_bytes build_info"""
 COUNTERS = """steps_total prompt_tokens_total prompt_tokens_cached_total generation_tokens_total requests_admitted_total
     requests_refused_total requests_finished_total sessions_evicted_total"""
 HISTOGRAMS = """time_to_first_token_seconds inter_token_latency_seconds e2e_request_latency_seconds request_queue_time_seconds

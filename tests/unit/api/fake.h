@@ -294,16 +294,17 @@ static void fake_keep_headers(fake_exchange *f, const char *type, const reply_he
         at += (size_t)snprintf(f->headers + at, sizeof f->headers - at, "%s: %s\n", h[i].name, h[i].value);
     }
 }
-static void fake_reply(exchange *x, int status, const char *type, const reply_header *h, size_t n_h, const void *body,
-                       size_t n)
+static void fake_reply(exchange *x, int status, const char *type, const reply_header *h, size_t n_h, buf *body)
 {
     fake_exchange *f = (fake_exchange *)x;
     assert_false(f->closed || f->begun);
     assert_int_equal(f->answers++, 0);
     f->status = status;
     fake_keep_headers(f, type, h, n_h);
-    buf_add(&f->body, body, n);
-    buf_puts(&f->body, "");
+    size_t n = 0;
+    char *bytes = buf_take(body, &n);
+    buf_add(&f->body, bytes, n);
+    free(bytes);
 }
 static void fake_begin(exchange *x, const char *type, const reply_header *h, size_t n_h)
 {
@@ -347,8 +348,8 @@ static fake_exchange *fake_send(api *a, const char *method, const char *path, co
     f->x.method = method;
     f->x.path = path;
     f->x.query = "";
-    f->x.body = body != NULL ? body : "";
-    f->x.body_len = strlen(f->x.body);
+    f->x.body = body != NULL ? strdup(body) : NULL;
+    f->x.body_len = body != NULL ? strlen(body) : 0;
     f->x.who = (identity){"test", RIGHT_INFER, key_hash};
     f->x.request_id = "r";
     const char *allow;
@@ -369,6 +370,7 @@ static void fake_close(fake_exchange *f)
         f->x.on_close(&f->x);
     }
     buf_free(&f->body);
+    free(f->x.body);
     free(f);
 }
 

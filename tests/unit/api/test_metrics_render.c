@@ -50,6 +50,7 @@ static void numbers_come_out_under_their_names(void **state)
     metrics_view v = {.engine = &m,
                       .process = {.resident_bytes = 4096, .open_fds = 9, .cpu_seconds = 0.25},
                       .sessions = 12,
+                      .parsing_bytes = 5000,
                       .version = "0.1.0"};
     char *text = render(&v);
     assert_has(text, "# HELP attnd_requests_waiting Requests admitted and not yet running.\n"
@@ -77,6 +78,7 @@ static void numbers_come_out_under_their_names(void **state)
                      "attnd_time_to_first_token_seconds_sum 1.5\n"
                      "attnd_time_to_first_token_seconds_count 7\n");
     assert_has(text, "\nattnd_sessions 12\n");
+    assert_has(text, "\nattnd_parsing_bytes 5000\n");
     assert_has(text, "\nattnd_build_info{version=\"0.1.0\"} 1\n");
     assert_has(text, "\nprocess_resident_memory_bytes 4096\n");
     assert_has(text, "\nprocess_open_fds 9\n");
@@ -97,6 +99,7 @@ static void every_family_is_there_before_the_engine(void **state)
         "attnd_kv_pages_kept",
         "attnd_sessions_resident",
         "attnd_sessions",
+        "attnd_parsing_bytes",
         "attnd_batch_tokens",
         "attnd_batch_sequences",
         "attnd_weights_bytes",
