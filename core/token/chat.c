@@ -273,6 +273,13 @@ const char *atn_chat_family(const atn_tokenizer *t)
     return names[t->chat.family];
 }
 
+const char *const *atn_chat_stops(const atn_tokenizer *t, size_t *n)
+{
+    static const char *const role_lines[ATN_CHAT_MAX_STOPS] = {"\nsystem:", "\nuser:", "\nassistant:", "\ntool:"};
+    *n = t->chat.family == CHAT_PLAIN ? ATN_CHAT_MAX_STOPS : 0;
+    return role_lines;
+}
+
 atn_status atn_chat_render(const atn_tokenizer *t, const atn_chat_message *msgs, size_t n_msgs,
                            bool add_generation_prompt, atn_segment **segs, size_t *n_segs, atn_err *err)
 {

@@ -23,7 +23,7 @@ typedef struct atn_engine atn_engine;
 typedef struct atn_stream atn_stream;
 
 enum {
-    ATN_MAX_STOPS = 16,       /* stop strings a request */
+    ATN_MAX_STOPS = 20,       /* stop strings a request: a caller's 16 and a chat family's ATN_CHAT_MAX_STOPS */
     ATN_MAX_STOP_BYTES = 256, /* bytes a stop string */
     ATN_MAX_STOP_IDS = 64,
     ATN_MAX_CHOICES = 16,

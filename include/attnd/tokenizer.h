@@ -78,6 +78,8 @@ size_t atn_utf8_stream_flush(atn_utf8_stream *s, char *out); /* a held tail beco
 
 /* ---- chat ---- */
 
+enum { ATN_CHAT_MAX_STOPS = 4 };
+
 typedef struct atn_chat_message {
     const char *role; /* "system", "user", "assistant", "tool": checked by the caller, trusted words */
     const char *content;
@@ -87,6 +89,9 @@ typedef struct atn_chat_message {
 /* The family that the model's template text was recognised as: "chatml", "llama2", "llama3", "gemma", "mistral", "phi",
  * "zephyr"; "plain" when the model has no template; NULL when it has one that no family fits. */
 const char *atn_chat_family(const atn_tokenizer *t);
+/* What ends an assistant's turn where the family has no token for it: the text that opens the next turn, in whatever role.
+ * [*n] static strings, at most ATN_CHAT_MAX_STOPS; only "plain" has any. */
+const char *const *atn_chat_stops(const atn_tokenizer *t, size_t *n);
 /* Renders a conversation to segments: the family's own words are trusted, contents and nothing else are not. segs: malloc'ed;
  * their text points into the messages or into static or tokenizer memory. Made to be tokenized with ATN_TOKENIZE_BOS: a BOS
  * that the template opens with is written only where that flag puts none. ATN_UNSUPPORTED when atn_chat_family is NULL;

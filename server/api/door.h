@@ -10,9 +10,8 @@
 #include "server/api/turn.h"
 
 enum {
-    INTAKE_ASIDE_BYTES =
-        4096,                 /* a larger body is parsed on another thread; this much takes some milliseconds at most */
-    INTAKE_ASIDE_BODIES = 16, /* so many bodies of the largest size may be with other threads at a time; above: 429 */
+    INTAKE_ASIDE_BYTES = 4096, /* what takes some milliseconds at most; a larger body is parsed on another thread */
+    INTAKE_ASIDE_BODIES = 16,  /* so many bodies of the largest size may be with other threads at a time; above: 429 */
 };
 
 /* What a door makes of a body. All zero before. */
@@ -25,6 +24,7 @@ typedef struct parsed {
 
 /* Each is a door_fn (api.h): top is the body's object, what is kept of it must be copied; on failure the caller frees what
  * out holds. Thread: any. */
+
 /* generate.c */
 door_fn parse_generate, parse_generate_stream, parse_compat_generate;
 /* tokenize_routes.c */

@@ -42,7 +42,7 @@ static void put_tgi(buf *b, const api *a, const atn_engine_info *e)
     put_text(b, "model_pipeline_tag", "text-generation");
     put_count(b, "max_concurrent_requests", (uint64_t)e->max_waiting + e->max_sequences);
     put_count(b, "max_best_of", api_max_choices(a));
-    put_count(b, "max_stop_sequences", ATN_MAX_STOPS);
+    put_count(b, "max_stop_sequences", PARAMS_MAX_STOPS);
     put_count(b, "max_input_tokens", a->info.context - 1);
     put_count(b, "max_total_tokens", a->info.context);
     put_count(b, "validation_workers", 1);
@@ -127,7 +127,7 @@ static void put_limits(buf *b, const api *a, const atn_engine_info *e)
     put_count(b, "waiting_requests", e->max_waiting);
     put_count(b, "default_max_tokens", a->set.default_max_tokens);
     put_count(b, "choices", api_max_choices(a));
-    put_count(b, "stop_strings", ATN_MAX_STOPS);
+    put_count(b, "stop_strings", PARAMS_MAX_STOPS);
     put_count(b, "stop_string_bytes", ATN_MAX_STOP_BYTES);
     put_count(b, "stop_ids", ATN_MAX_STOP_IDS);
     put_count(b, "logit_bias", ATN_MAX_LOGIT_BIAS);
@@ -156,7 +156,8 @@ static void put_text_side(buf *b, const api *a)
     if (family == NULL) {
         detail = "the model has a chat template that no built-in family fits: chat is refused, all else works";
     } else if (strcmp(family, "plain") == 0) {
-        detail = "the model has no chat template: messages are written as plain role lines";
+        detail = "the model has no chat template: messages are written as plain role lines, and the next role "
+                 "line ends an answer";
     }
     put_text(b, "detail", detail);
     buf_puts(b, "}");

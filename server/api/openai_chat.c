@@ -82,6 +82,17 @@ static atn_status read_prompt(const api *a, fields *f, turn_spec *spec, atn_err 
     return s;
 }
 
+/* The family's own ends of a turn, unless the model shall write on behind its end. */
+static void add_family_stops(const atn_tokenizer *tok, gen_params *p)
+{
+    _Static_assert(PARAMS_MAX_STOPS + ATN_CHAT_MAX_STOPS <= ATN_MAX_STOPS, "room for both");
+    size_t n;
+    const char *const *stops = atn_chat_stops(tok, &n);
+    for (size_t i = 0; i < n && !p->ignore_eos; i++) {
+        p->stops[p->n_stops++] = (atn_stop){stops[i], strlen(stops[i])};
+    }
+}
+
 static const turn_render render;
 
 atn_status parse_chat_completions(const api *a, const request_head *head, fields *f, parsed *out, atn_err *err)
@@ -106,6 +117,7 @@ atn_status parse_chat_completions(const api *a, const request_head *head, fields
     p->sample.n_top = (uint32_t)top;
     ATN_TRY(refuse_unoffered(f, err));
     ATN_TRY(read_prompt(a, f, spec, err));
+    add_family_stops(a->tok, p);
     if (c->logprobs) {
         ATN_TRY(turn_check_logprobs(a, spec, "top_logprobs", err));
     }

@@ -143,8 +143,9 @@ atn_status params_read_stop(fields *f, const char *name, gen_params *p, atn_err 
     if (!json_is_string(v) && !json_is_array(v)) {
         return atn_fail(err, ATN_INVALID, name, "%s must be a string or an array of strings", name);
     }
-    if (n > ATN_MAX_STOPS) {
-        return atn_fail(err, ATN_INVALID, name, "%s has %zu strings, at most %d are allowed", name, n, ATN_MAX_STOPS);
+    if (n > PARAMS_MAX_STOPS) {
+        return atn_fail(err, ATN_INVALID, name, "%s has %zu strings, at most %d are allowed", name, n,
+                        PARAMS_MAX_STOPS);
     }
     if (n == 0) {
         return ATN_OK;

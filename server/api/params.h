@@ -10,6 +10,8 @@
 #include "server/api/json.h"
 #include "server/session/session.h"
 
+enum { PARAMS_MAX_STOPS = 16 }; /* stop strings that a request may name */
+
 typedef struct gen_params {
     atn_sample_params sample; /* sample.bias points into `bias` */
     atn_logit_bias *bias;     /* malloc'ed, [sample.n_bias] */
@@ -17,7 +19,7 @@ typedef struct gen_params {
     bool has_max_new;
     uint32_t max_new_tokens; /* when has_max_new; else the turn takes the server's default or what is left */
     uint32_t n_choices;      /* 1 .. ATN_MAX_CHOICES, a prompt */
-    atn_stop stops[ATN_MAX_STOPS]; /* bytes point into stop_bytes */
+    atn_stop stops[ATN_MAX_STOPS]; /* bytes point into stop_bytes, or are static */
     uint32_t n_stops;
     char *stop_bytes;        /* malloc'ed */
     int32_t stop_ids[ATN_MAX_STOP_IDS];
@@ -34,7 +36,7 @@ void params_free(gen_params *p); /* NULL members are fine */
  * stop_token_ids, ignore_eos: ranges as in attnd/sampler.h; top_k -1 and everything at or above the vocabulary is 0 (off).
  * A seed is drawn when none is named, so that the answer can always be repeated. ATN_INVALID names the field. */
 atn_status params_read_sampling(fields *f, uint32_t n_vocab, gen_params *p, atn_err *err) ATN_MUST_CHECK;
-/* A string or an array of strings under `name`: 1 .. ATN_MAX_STOP_BYTES bytes each, at most ATN_MAX_STOPS. */
+/* A string or an array of strings under `name`: 1 .. ATN_MAX_STOP_BYTES bytes each, at most PARAMS_MAX_STOPS. */
 atn_status params_read_stop(fields *f, const char *name, gen_params *p, atn_err *err) ATN_MUST_CHECK;
 /* The token limit under `name`, 0 (prompt only) .. 2^31-1; absent: what p has stays. */
 atn_status params_read_max_new(fields *f, const char *name, gen_params *p, atn_err *err) ATN_MUST_CHECK;

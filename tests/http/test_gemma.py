@@ -70,7 +70,7 @@ class Gemma(attnd_client.ServerTest):
             while not done.wait(2):
                 m = self.metrics()
                 busy = m["attnd_requests_running"] + m["attnd_requests_waiting"]
-                steps = m["attnd_engine_steps_total"]
+                steps = m["attnd_steps_total"]
                 if last is not None and busy and last[1] and steps == last[0]:
                     stalls.append(m)
                 last = (steps, busy)

@@ -495,7 +495,7 @@ class Leavers(RawTest):
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             s.close()
         self.assert_idle()
-        wait_until(lambda: self.metrics()["attnd_http_connections"] <= 1, "connections close")
+        wait_until(lambda: self.get("/metrics").status == 200 and self.metrics()["attnd_http_connections"] <= 1, "connections close")
 
 
 class SlowReader(RawTest):

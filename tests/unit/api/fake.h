@@ -113,6 +113,13 @@ const char *atn_chat_family(const atn_tokenizer *t)
     (void)t;
     return "plain";
 }
+const char *const *atn_chat_stops(const atn_tokenizer *t, size_t *n)
+{
+    static const char *const stops[ATN_CHAT_MAX_STOPS] = {"\nsystem:", "\nuser:", "\nassistant:", "\ntool:"};
+    (void)t;
+    *n = ATN_CHAT_MAX_STOPS;
+    return stops;
+}
 /* Every message is its role and its content, no more. */
 atn_status atn_chat_render(const atn_tokenizer *t, const atn_chat_message *msgs, size_t n_msgs,
                            bool add_generation_prompt, atn_segment **segs, size_t *n_segs, atn_err *err)
@@ -186,6 +193,7 @@ struct atn_stream {
     int32_t tokens[FAKE_CONTEXT * 2];
     uint32_t n_tokens;
     atn_request request; /* pointers are stale */
+    char stops[ATN_MAX_STOPS][ATN_MAX_STOP_BYTES + 1];
     atn_event events[64];
     uint32_t n_events, taken;
     bool released;
@@ -213,6 +221,10 @@ atn_status atn_engine_submit(atn_engine *e, const atn_request *r, atn_stream **o
     atn_stream *s = &e->streams[e->n_streams++];
     *s = (atn_stream){.request = *r, .n_tokens = r->n_tokens};
     memcpy(s->tokens, r->tokens, r->n_tokens * sizeof *r->tokens);
+    assert_true(r->n_stops <= ATN_MAX_STOPS);
+    for (uint32_t i = 0; i < r->n_stops; i++) {
+        memcpy(s->stops[i], r->stops[i].bytes, r->stops[i].n);
+    }
     *out = s;
     return ATN_OK;
 }

@@ -216,6 +216,68 @@ static void whole_chat(void **state)
     world_free(w);
 }
 
+static void assert_stops(const atn_stream *s, const char *const *own, uint32_t n_own, const char *const *family,
+                         uint32_t n_family)
+{
+    assert_int_equal(s->request.n_stops, n_own + n_family);
+    for (uint32_t i = 0; i < n_own + n_family; i++) {
+        assert_string_equal(s->stops[i], i < n_own ? own[i] : family[i - n_own]);
+    }
+}
+
+/* A family without a token for it ends a turn where the next role's line begins: behind the request's own stop strings,
+ * beside as many of them as ever, and not where the model shall go on behind its end or where there are no turns. */
+static void a_plain_chat_ends_at_the_next_role_line(void **state)
+{
+    (void)state;
+#define CHAT    "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]"
+#define SIXTEEN "\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\",\"h\",\"i\",\"j\",\"k\",\"l\",\"m\",\"n\",\"o\",\"p\""
+    static const char *const own[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"};
+    static const char *const family[] = {"\nsystem:", "\nuser:", "\nassistant:", "\ntool:"};
+    static const struct {
+        const char *path, *body;
+        uint32_t n_own, n_family;
+    } cases[] = {
+        {"/v1/chat/completions", CHAT "}", 0, 4},
+        {"/v1/chat/completions", CHAT ",\"stop\":\"a\"}", 1, 4},
+        {"/v1/chat/completions", CHAT ",\"stop\":[" SIXTEEN "]}", 16, 4},
+        {"/v1/chat/completions", CHAT ",\"stop\":\"a\",\"ignore_eos\":true}", 1, 0},
+        {"/v1/completions", "{\"prompt\":\"a\",\"stop\":[" SIXTEEN "]}", 16, 0},
+        {"/generate", "{\"inputs\":\"a\",\"parameters\":{\"stop\":[" SIXTEEN "]}}", 16, 0},
+    };
+    world *w = world_new();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fake_exchange *f = fake_post(w->a, cases[i].path, cases[i].body);
+        assert_stops(&w->engine.streams[i], own, cases[i].n_own, family, cases[i].n_family);
+        fake_close(f);
+    }
+    fake_exchange *f = fake_post(w->a, "/v1/chat/completions", CHAT ",\"stop\":[\"q\"," SIXTEEN "]}");
+    assert_int_equal(f->status, 400);
+    assert_non_null(strstr(f->body.data, "17 strings, at most 16"));
+    fake_close(f);
+    /* What was held back for it is not shown. */
+    f = fake_post(w->a, "/v1/chat/completions", CHAT "}");
+    atn_stream *s = &w->engine.streams[w->engine.n_streams - 1];
+    static const char said[] = " hi\nuser";
+    for (uint32_t i = 0; i + 1 < sizeof said; i++) {
+        fake_token(s, (unsigned char)said[i], i < 3 ? 0 : i - 2);
+    }
+    fake_event(s, (atn_event){.has_token = true,
+                              .token = {.id = ':'},
+                              .finish = ATN_FINISH_STOP,
+                              .stop_index = 1,
+                              .stop_cut = 6,
+                              .last = true});
+    api_on_engine_wake(w->a);
+    assert_int_equal(f->status, 200);
+    assert_non_null(
+        strstr(f->body.data, "\"content\":\" hi\",\"refusal\":null},\"logprobs\":null,\"finish_reason\":\"stop\""));
+    fake_close(f);
+    world_free(w);
+#undef SIXTEEN
+#undef CHAT
+}
+
 static void streamed_chat(void **state)
 {
     (void)state;
@@ -418,6 +480,7 @@ int main(void)
         cmocka_unit_test(echo_with_logprobs),
         cmocka_unit_test(best_of_takes_the_likeliest),
         cmocka_unit_test(whole_chat),
+        cmocka_unit_test(a_plain_chat_ends_at_the_next_role_line),
         cmocka_unit_test(streamed_chat),
         cmocka_unit_test(an_error_in_a_stream_is_a_data_event),
         cmocka_unit_test(an_answer_too_large_to_hold_is_refused_at_the_door),

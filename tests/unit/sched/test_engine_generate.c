@@ -364,7 +364,7 @@ static void test_refusals(void **state)
         assert_refused(&r, q, ATN_INVALID, "stop", "1 to 256");
     }
     q.n_stops = ATN_MAX_STOPS + 1;
-    assert_refused(&r, q, ATN_INVALID, "stop", "16");
+    assert_refused(&r, q, ATN_INVALID, "stop", "20");
     q = ok;
     q.sample.top_p = 0;
     assert_refused(&r, q, ATN_INVALID, "top_p", "above 0");

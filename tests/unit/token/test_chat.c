@@ -173,6 +173,18 @@ static void test_plain(void **state)
     text = join(segs, n, &n_text);
     assert_string_equal(text, "system: S\n");
     free(text);
+    /* Every role that a line can open with ends the turn before it. */
+    size_t n_stops;
+    const char *const *stops = atn_chat_stops(t, &n_stops);
+    assert_int_equal(n_stops, 4);
+    for (size_t i = 0; i < n_stops; i++) {
+        free(segs);
+        assert_int_equal(atn_chat_render(t, &msgs[i], 1, false, &segs, &n, &err), ATN_OK);
+        text = join(segs, n, &n_text);
+        assert_int_equal(stops[i][0], '\n');
+        assert_int_equal(strncmp(text, stops[i] + 1, strlen(stops[i] + 1)), 0);
+        free(text);
+    }
     free(segs);
     tokenizer_close(t);
 }
