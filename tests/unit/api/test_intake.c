@@ -143,7 +143,8 @@ static void every_door_says_the_same_on_either_way(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof doors / sizeof doors[0]; i++) {
-        char *body[2], heads[2][sizeof((fake_exchange *)0)->headers];
+        char *body[2];
+        bool ignored[2];
         for (int aside = 0; aside < 2; aside++) {
             runner r;
             world *w = world_aside(&r);
@@ -167,12 +168,13 @@ static void every_door_says_the_same_on_either_way(void **state)
             if (strstr(f->body.data, doors[i].has) == NULL) {
                 fail_msg("%s: no %s in %s", doors[i].path, doors[i].has, f->body.data);
             }
-            memcpy(heads[aside], f->headers, sizeof f->headers);
+            ignored[aside] = strstr(f->headers, "x-attnd-ignored-fields: ") != NULL;
             body[aside] = buf_take(&f->body, NULL);
             fake_close(f);
             world_free_idle(w);
         }
-        assert_string_equal(heads[0], heads[1]);
+        assert_int_equal(ignored[0], strstr(doors[i].body, "\"y\"") != NULL || strstr(doors[i].body, "\"z\"") != NULL);
+        assert_int_equal(ignored[0], ignored[1]);
         char *created[2] = {strstr(body[0], "\"created\":"), strstr(body[1], "\"created\":")};
         if (created[0] != NULL) { /* the time may have moved on between the two */
             assert_int_equal(created[0] - body[0], created[1] - body[1]);
