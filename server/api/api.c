@@ -48,6 +48,7 @@ void api_set_engine(api *a, atn_model *m, atn_engine *e)
     a->engine = e;
     a->tok = atn_model_tokenizer(m);
     atn_model_get_info(m, &a->info);
+    health_watch_feed(&a->watch, 0, false, mono_now()); /* it has all its time from here */
 }
 
 void api_close(api *a)
