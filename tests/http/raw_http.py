@@ -125,3 +125,35 @@ def wait_until(condition, what, patience=PATIENCE):
     while not condition():
         assert time.monotonic() < end, f"in vain: {what}"
         time.sleep(0.05)
+
+
+class RawTest(attnd_client.ServerTest):
+    def assert_refused(self, data, *statuses):
+        """One answer, JSON, the connection closed, and no route saw anything."""
+        before = self.metrics()["attnd_http_requests_total"]
+        answers = ask(self.server, data)
+        self.assertEqual(1, len(answers), answers)
+        self.assertIn(answers[0].status, statuses, answers)
+        self.assertEqual("close", answers[0].headers.get("connection"), answers)
+        self.assertEqual("application/json", answers[0].headers["content-type"])
+        self.assertIn("error", answers[0].json())
+        self.assertEqual(before + 1, self.metrics()["attnd_http_requests_total"])
+        return answers[0]
+
+    def assert_library_refuses(self, data, *statuses):
+        """The library's own page; its form is not ours to choose, but it closes and no route sees anything."""
+        before = self.metrics()["attnd_http_requests_total"]
+        with connect(self.server) as s:
+            try:
+                s.sendall(data)
+            except (ConnectionResetError, BrokenPipeError):
+                pass
+            got = read_to_end(s)
+        if got or None not in statuses:
+            self.assertRegex(got, rb"^HTTP/1\.1 \d{3} ")
+            self.assertIn(int(got.split()[1]), statuses, got[:200])
+        self.assertEqual(before + 1, self.metrics()["attnd_http_requests_total"])
+        return got
+
+    def assert_alive(self):
+        self.assertEqual(200, self.get("/livez").status)
