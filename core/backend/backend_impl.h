@@ -85,6 +85,10 @@ atn_status backend_open_best(const backend_ops *const *tables, size_t n, const a
 /* Keeps the first failure of an op for atn_backend_wait. */
 void backend_set_failed(atn_backend *be, atn_status code, const char *what);
 
+/* row(args, r) for n rows of cols values, shared out to the workers when that is worth waking them. */
+void backend_rows_run(atn_backend *be, void (*row)(const void *args, uint32_t r), const void *args, uint32_t n,
+                      uint32_t cols);
+
 /* Row r of a matrix. */
 static inline float *mat_row(atn_mat m, size_t r)
 {

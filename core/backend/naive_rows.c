@@ -26,7 +26,7 @@ static void rows_chunk(void *arg, uint32_t chunk, uint32_t worker)
     }
 }
 
-static void rows_run(atn_backend *be, void (*row)(const void *, uint32_t), const void *args, uint32_t n, uint32_t cols)
+void backend_rows_run(atn_backend *be, void (*row)(const void *, uint32_t), const void *args, uint32_t n, uint32_t cols)
 {
     rows_job job = {row, args, n};
     if ((uint64_t)n * cols < MIN_PARALLEL) {
@@ -89,7 +89,7 @@ void naive_norm(atn_backend *be, const atn_norm_args *a)
 {
     assert(a->width && a->x.cols % a->width == 0);
     norm_call c = {be->kern, a};
-    rows_run(be, norm_row, &c, a->n, a->x.cols);
+    backend_rows_run(be, norm_row, &c, a->n, a->x.cols);
 }
 
 /* ---- RoPE ---- */
@@ -115,7 +115,7 @@ static void rope_row(const void *args, uint32_t r)
 void naive_rope(atn_backend *be, const atn_rope_args *a)
 {
     assert(a->head_dim && a->x.cols % a->head_dim == 0 && a->n_rot <= a->head_dim);
-    rows_run(be, rope_row, a, a->n, a->x.cols);
+    backend_rows_run(be, rope_row, a, a->n, a->x.cols);
 }
 
 /* ---- element by element ---- */
@@ -141,7 +141,7 @@ static void act_row(const void *args, uint32_t r)
 void naive_activate(atn_backend *be, atn_act_kind kind, atn_mat dst, atn_mat a, const atn_mat *b, uint32_t n)
 {
     act_call c = {be->kern, kind, dst, a, b};
-    rows_run(be, act_row, &c, n, dst.cols);
+    backend_rows_run(be, act_row, &c, n, dst.cols);
 }
 
 typedef struct pair_call {
@@ -163,7 +163,7 @@ static void add_row(const void *args, uint32_t r)
 void naive_add(atn_backend *be, atn_mat dst, atn_mat x, uint32_t n)
 {
     pair_call c = {.dst = dst, .x = x};
-    rows_run(be, add_row, &c, n, dst.cols);
+    backend_rows_run(be, add_row, &c, n, dst.cols);
 }
 
 static void softcap_row(const void *args, uint32_t r)
@@ -179,7 +179,7 @@ static void softcap_row(const void *args, uint32_t r)
 void naive_softcap(atn_backend *be, atn_mat x, float cap, uint32_t n)
 {
     pair_call c = {.x = x, .cap = cap};
-    rows_run(be, softcap_row, &c, n, x.cols);
+    backend_rows_run(be, softcap_row, &c, n, x.cols);
 }
 
 static void gather_row(const void *args, uint32_t r)
@@ -191,7 +191,7 @@ static void gather_row(const void *args, uint32_t r)
 void naive_gather(atn_backend *be, atn_mat dst, atn_mat x, const int32_t *rows, uint32_t n)
 {
     pair_call c = {.dst = dst, .x = x, .rows = rows};
-    rows_run(be, gather_row, &c, n, dst.cols);
+    backend_rows_run(be, gather_row, &c, n, dst.cols);
 }
 
 /* ---- KV write ---- */
@@ -223,5 +223,5 @@ static void kv_row(const void *args, uint32_t r)
 
 void naive_kv_write(atn_backend *be, const atn_kv_write_args *a)
 {
-    rows_run(be, kv_row, a, a->n, a->k.cols);
+    backend_rows_run(be, kv_row, a, a->n, a->k.cols);
 }

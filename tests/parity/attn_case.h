@@ -242,6 +242,16 @@ static const attn_shape attn_shapes[] = {
      .window = 700, .n_parts = 1, .parts = {{10, 6, 1020, 1026}}},
     {.type = ATN_DTYPE_F32, .n_head = 2, .n_head_kv = 2, .d = 16, .dv = 16, .page_tokens = 32, .n_parts = 2,
      .parts = {{11, 5, 0, 300}, {12, 3, 0, 0}}}, /* cross attention; one without keys */
+    {.type = ATN_DTYPE_F16, .n_head = 5, .n_head_kv = 1, .d = 64, .dv = 64, .page_tokens = 32, .causal = true,
+     .n_parts = 2, .parts = {{13, 1, 1600, 1601}, {14, 19, 40, 59}}}, /* long and alone; a group of five */
+    {.type = ATN_DTYPE_F16, .n_head = 4, .n_head_kv = 1, .d = 80, .dv = 96, .page_tokens = 32, .causal = true,
+     .window = 33, .n_parts = 2, .parts = {{15, 30, 500, 530}, {16, 1, 64, 65}}},
+    {.type = ATN_DTYPE_F32, .n_head = 3, .n_head_kv = 1, .d = 96, .dv = 80, .page_tokens = 32, .causal = true,
+     .sink = true, .n_parts = 1, .parts = {{17, 21, 505, 526}}},
+    {.type = ATN_DTYPE_F16, .n_head = 2, .n_head_kv = 2, .d = 128, .dv = 128, .page_tokens = 16, .causal = true,
+     .mask = true, .n_parts = 1, .parts = {{18, 33, 0, 33}}},
+    {.type = ATN_DTYPE_F16, .n_head = 4, .n_head_kv = 1, .d = 256, .dv = 256, .page_tokens = 32, .causal = true,
+     .n_parts = 2, .parts = {{19, 2, 1023, 1025}, {20, 13, 7, 20}}},
 };
 /* clang-format on */
 enum { N_ATTN_SHAPES = sizeof attn_shapes / sizeof attn_shapes[0] };

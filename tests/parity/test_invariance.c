@@ -1,9 +1,9 @@
-/* naive's promise: the bits of a row depend on that row alone. The same rows are computed alone, among others, in chunks and
+/* The promise of naive and simd: the bits of a row depend on that row alone. The same rows are computed alone, among others, in chunks and
  * by 1, 2 or 5 threads, and compared byte for byte. A planted backend, whose sum depends on the number of rows, must be
  * caught by the same checker. */
 #include "tests/parity/attn_case.h"
 #include "tests/parity/weights.h"
-#include "core/backend/backend_impl.h"
+#include "tests/parity/tables.h"
 
 enum { ROWS = 70, IN = 96, OUT = 131 };
 static const uint32_t threads[] = {1, 2, 5};
@@ -89,7 +89,16 @@ static size_t layer_differences(const backend_ops *ops)
 static void layers(void **state)
 {
     (void)state;
-    assert_int_equal(layer_differences(&naive_ops), 0);
+    atn_backend *be;
+    for (size_t i = 0; tables_open(i, 1, &be); i++) {
+        const backend_ops *ops = be->ops;
+        atn_backend_caps caps;
+        atn_backend_get_caps(be, &caps);
+        atn_backend_close(be);
+        if (caps.batch_invariant) {
+            assert_int_equal(layer_differences(ops), 0);
+        }
+    }
 }
 
 /* Sums from the other end when there are many rows: right within a rounding, and wrong by the promise. */
@@ -120,37 +129,25 @@ static void planted_is_caught(void **state)
 
 /* ---- attention ---- */
 
-/* One sequence of 600 keys, queries 560..599, alone and whole by one thread, against: in chunks, in other company, by more
- * threads, through pages of another size. */
-static void attention(void **state)
+/* One sequence's last 40 queries, alone and whole by one thread, against: in chunks, in other company, by more threads, through
+ * pages of another size. */
+static void check_attention(const backend_ops *ops, const attn_shape *alone)
 {
-    (void)state;
-    static const attn_shape alone = {.type = ATN_DTYPE_F16,
-                                     .n_head = 6,
-                                     .n_head_kv = 2,
-                                     .d = 48,
-                                     .dv = 32,
-                                     .page_tokens = 32,
-                                     .causal = true,
-                                     .window = 550,
-                                     .factor = true,
-                                     .sink = true,
-                                     .n_parts = 1,
-                                     .parts = {{3, 40, 560, 600}}};
     static const uint32_t chunks[] = {1, 7, 32, 40};
-    atn_backend *be = open_backend("naive", 1);
-    attn_case *want = case_new(be, &alone);
+    atn_backend *be = open_table(ops, 1);
+    attn_case *want = case_new(be, alone);
     case_run(be, want);
-    for (size_t i = 0; i < 24; i++) {
-        atn_backend *other = open_backend("naive", threads[i % 3]);
-        attn_shape shape = alone;
-        bool company = i >= 12;
-        uint32_t chunk = chunks[i / 3 % 4], first = company ? 2 : 0;
+    uint32_t seed = alone->parts[0].seed, begin = alone->parts[0].q_pos, end = begin + alone->parts[0].n_q;
+    for (size_t i = 0; i < 12; i++) {
+        atn_backend *other = open_table(ops, threads[i % 3]);
+        attn_shape shape = *alone;
+        bool company = i % 2;
+        uint32_t chunk = chunks[i / 3], first = company ? 2 : 0;
         shape.page_tokens = company ? 64 : 32;
-        for (uint32_t at = 560; at < 600; at += chunk) {
-            uint32_t n = 600 - at < chunk ? 600 - at : chunk;
+        for (uint32_t at = begin; at < end; at += chunk) {
+            uint32_t n = end - at < chunk ? end - at : chunk;
             shape.n_parts = company ? 4 : 1;
-            shape.parts[first] = (attn_part){3, n, at, at + n};
+            shape.parts[first] = (attn_part){seed, n, at, at + n};
             if (company) {
                 shape.parts[0] = (attn_part){8, 5, 10, 15};
                 shape.parts[1] = (attn_part){9, 1, 700, 701};
@@ -159,7 +156,7 @@ static void attention(void **state)
             attn_case *got = case_new(other, &shape);
             case_run(other, got);
             for (uint32_t r = 0; r < n; r++) {
-                assert_memory_equal(box_row(&got->out, got->seqs[first].q_row + r), box_row(&want->out, at - 560 + r),
+                assert_memory_equal(box_row(&got->out, got->seqs[first].q_row + r), box_row(&want->out, at - begin + r),
                                     want->out.mat.cols * sizeof(float));
             }
             case_free(got);
@@ -168,6 +165,42 @@ static void attention(void **state)
     }
     case_free(want);
     atn_backend_close(be);
+}
+
+static void attention(void **state)
+{
+    (void)state;
+    static const attn_shape windowed = {.type = ATN_DTYPE_F16,
+                                        .n_head = 6,
+                                        .n_head_kv = 2,
+                                        .d = 48,
+                                        .dv = 32,
+                                        .page_tokens = 32,
+                                        .causal = true,
+                                        .window = 550,
+                                        .factor = true,
+                                        .sink = true,
+                                        .n_parts = 1,
+                                        .parts = {{3, 40, 560, 600}}};
+    static const attn_shape shared = {
+        .type = ATN_DTYPE_F32, /* one KV head; spans are shared out, and end inside the rows */
+        .n_head = 4,
+        .n_head_kv = 1,
+        .d = 20,
+        .dv = 36,
+        .page_tokens = 32,
+        .causal = true,
+        .n_parts = 1,
+        .parts = {{4, 40, 1010, 1050}}};
+    atn_backend *be;
+    for (size_t i = 0; tables_open(i, 1, &be); i++) {
+        const backend_ops *ops = be->ops;
+        atn_backend_close(be);
+        if (ops->attention) { /* else it is naive's */
+            check_attention(ops, &windowed);
+            check_attention(ops, &shared);
+        }
+    }
 }
 
 int main(void)

@@ -1,6 +1,7 @@
 /* Masks do not leak: whatever a masked key and value hold (NaN, infinities, +-1e30), no bit of any output or probed weight
  * changes, and pages that nobody sees may not even exist. And a bad key in sight spoils its rows and heads only. */
 #include "tests/parity/attn_case.h"
+#include "tests/parity/tables.h"
 
 typedef struct weights_log {
     float *all; /* every call's weights, one after the other */
@@ -85,8 +86,8 @@ static void hidden_keys(void **state)
          .n_parts = 1, .parts = {{7, 1, 0, 90}}},
     };
     /* clang-format on */
-    for (size_t b = 0; atn_backend_list(b); b++) {
-        atn_backend *be = open_backend(atn_backend_list(b), 2);
+    atn_backend *be;
+    for (size_t b = 0; tables_open(b, 2, &be); b++) {
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0] * 4; i++) {
             attn_case *clean = case_new(be, &shapes[i / 4]), *bad = case_new(be, &shapes[i / 4]);
             weights_log log[2] = {0};
@@ -133,8 +134,8 @@ static void one_bad_key(void **state)
                                      .n_parts = 1,
                                      .parts = {{1, 70, 500, 570}}};
     static const uint32_t keys[] = {471, 500, 511, 512, 530, 568};
-    for (size_t b = 0; atn_backend_list(b); b++) {
-        atn_backend *be = open_backend(atn_backend_list(b), 2);
+    atn_backend *be;
+    for (size_t b = 0; tables_open(b, 2, &be); b++) {
         attn_case *clean = case_new(be, &shape);
         case_run(be, clean);
         for (size_t i = 0; i < 2 * sizeof keys / sizeof keys[0]; i++) {
@@ -166,8 +167,8 @@ static void one_bad_key(void **state)
 static void blind_rows(void **state)
 {
     (void)state;
-    for (size_t b = 0; atn_backend_list(b); b++) {
-        atn_backend *be = open_backend(atn_backend_list(b), 2);
+    atn_backend *be;
+    for (size_t b = 0; tables_open(b, 2, &be); b++) {
         attn_shape shape = {.type = ATN_DTYPE_F32,
                             .n_head = 2,
                             .n_head_kv = 1,
