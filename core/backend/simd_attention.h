@@ -9,8 +9,8 @@
 #include "core/backend/backend_impl.h"
 
 enum {
-    SIMD_BLOCK = 32, /* keys a block */
-    SIMD_TILE = 6,   /* query vectors that share the registers' load of a key or value */
+    ATTN_BLOCK = 32, /* keys a block */
+    ATTN_TILE = 6,   /* query vectors that share the registers' load of a key or value */
 };
 
 /* The online softmax of some keys: their largest score, the sum of exp(score - m); beside it acc = sum of exp(score - m) v. */
@@ -19,11 +19,11 @@ typedef struct simd_softmax {
     bool seen;  /* false: no key yet */
 } simd_softmax;
 
-/* Up to SIMD_TILE accumulators that take the same values with weights of their own. */
+/* Up to ATTN_TILE accumulators that take the same values with weights of their own. */
 typedef struct simd_mix {
-    float *acc[SIMD_TILE];     /* [d] each */
-    float keep[SIMD_TILE];     /* multiplies acc first */
-    const float *p[SIMD_TILE]; /* weights, one for each of the values */
+    float *acc[ATTN_TILE];     /* [d] each */
+    float keep[ATTN_TILE];     /* multiplies acc first */
+    const float *p[ATTN_TILE]; /* weights, one for each of the values */
 } simd_mix;
 
 typedef struct simd_attn_kernels {

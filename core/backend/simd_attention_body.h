@@ -31,7 +31,7 @@ SIMD_INLINE void keys_16_f16(const void *const *rows, uint32_t i, float *keys)
     for (int c = 0; c < 8; c++) {
         __m256i h =
             c % 2 ? _mm256_unpackhi_epi64(t[c / 2], t[4 + c / 2]) : _mm256_unpacklo_epi64(t[c / 2], t[4 + c / 2]);
-        float *dst = keys + (i + (uint32_t)c) * SIMD_BLOCK;
+        float *dst = keys + (i + (uint32_t)c) * ATTN_BLOCK;
         _mm256_storeu_ps(dst, _mm256_cvtph_ps(_mm256_castsi256_si128(h)));
         _mm256_storeu_ps(dst + 8, _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1)));
     }
@@ -57,7 +57,7 @@ SIMD_INLINE void keys_8_f32(const void *const *rows, uint32_t i, float *keys)
         t[h + 3] = _mm256_shuffle_ps(s[h + 1], s[h + 3], 0xee);
     }
     for (uint32_t c = 0; c < 8; c++) {
-        _mm256_storeu_ps(keys + (i + c) * SIMD_BLOCK, t[c]);
+        _mm256_storeu_ps(keys + (i + c) * ATTN_BLOCK, t[c]);
     }
 }
 #endif
@@ -71,15 +71,15 @@ static void keys(atn_dtype type, const void *const *rows, uint32_t d, float *dst
             keys_16_f16(rows, i, dst);
             keys_16_f16(rows + 16, i, dst + 16);
         } else {
-            for (uint32_t j = 0; j < SIMD_BLOCK; j += 8) {
+            for (uint32_t j = 0; j < ATTN_BLOCK; j += 8) {
                 keys_8_f32(rows + j, i, dst + j);
             }
         }
     }
 #endif
     for (; i < d; i++) {
-        for (uint32_t j = 0; j < SIMD_BLOCK; j++) {
-            dst[i * SIMD_BLOCK + j] =
+        for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
+            dst[i * ATTN_BLOCK + j] =
                 type == ATN_DTYPE_F16 ? half_f16_to_f32(((const uint16_t *)rows[j])[i]) : ((const float *)rows[j])[i];
         }
     }
@@ -90,12 +90,12 @@ static void keys(atn_dtype type, const void *const *rows, uint32_t d, float *dst
 /* R query vectors against C * 8 keys. R and C are constants where this is inlined, and the accumulators registers. */
 SIMD_INLINE void score_tile(const float *const *q, const float *k, uint32_t d, float *s, const int R, const int C)
 {
-    vec acc[SIMD_TILE][4] = {0};
+    vec acc[ATTN_TILE][4] = {0};
     for (uint32_t i = 0; i < d; i++) {
         vec key[4];
 #pragma GCC unroll 4
         for (int c = 0; c < C; c++) {
-            key[c] = v_load(k + i * SIMD_BLOCK + c * VEC);
+            key[c] = v_load(k + i * ATTN_BLOCK + c * VEC);
         }
 #pragma GCC unroll 6
         for (int r = 0; r < R; r++) {
@@ -110,16 +110,16 @@ SIMD_INLINE void score_tile(const float *const *q, const float *k, uint32_t d, f
     for (int r = 0; r < R; r++) {
 #pragma GCC unroll 4
         for (int c = 0; c < C; c++) {
-            v_store(s + r * SIMD_BLOCK + c * VEC, acc[r][c]);
+            v_store(s + r * ATTN_BLOCK + c * VEC, acc[r][c]);
         }
     }
 }
 
 static void scores(const float *const *q, uint32_t n, const float *k, uint32_t d, float *s)
 {
-    for (uint32_t r = 0; r < n; r += SIMD_TILE) {
+    for (uint32_t r = 0; r < n; r += ATTN_TILE) {
         const float *const *x = q + r;
-        float *y = s + r * SIMD_BLOCK;
+        float *y = s + r * ATTN_BLOCK;
         switch (n - r) {
         case 1:
             score_tile(x, k, d, y, 1, 4);
@@ -148,7 +148,7 @@ static void scores(const float *const *q, uint32_t n, const float *k, uint32_t d
 
 static void adjust(float *s, float scale, float cap, const float *bias, const float *factor)
 {
-    for (int c = 0; c < SIMD_BLOCK; c += VEC) {
+    for (int c = 0; c < ATTN_BLOCK; c += VEC) {
         vec x = v_load(s + c) * v_set1(scale);
         if (cap != 0.0f) {
             x = v_set1(cap) * v_tanh(x / v_set1(cap));
@@ -233,7 +233,7 @@ SIMD_INLINE uint32_t mix_run(const simd_mix *m, atn_dtype type, const void *cons
                              uint32_t at, const int R, const int C)
 {
     for (; at + (uint32_t)(C * VEC) <= d; at += (uint32_t)(C * VEC)) {
-        vec acc[SIMD_TILE][8];
+        vec acc[ATTN_TILE][8];
 #pragma GCC unroll 6
         for (int r = 0; r < R; r++) {
 #pragma GCC unroll 8
@@ -381,7 +381,7 @@ static void finish(simd_softmax *total, const float *acc, const float *sink, flo
 
 static void weights(float *s, float m, float l)
 {
-    for (int c = 0; c < SIMD_BLOCK; c += VEC) {
+    for (int c = 0; c < ATTN_BLOCK; c += VEC) {
         vec x = v_load(s + c);
         vec w = v_exp(x - v_set1(m)) / v_set1(l);
         v_store(s + c, v_select((ivec)(x == v_set1(-INFINITY)), v_set1(0.0f), w));

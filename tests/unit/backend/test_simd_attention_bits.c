@@ -26,15 +26,15 @@ static void assert_same(const float *got, const float *want, size_t n, const cha
 /* ---- the definition, written out ---- */
 
 typedef struct block { /* 32 keys and values, floats and half floats of the same values */
-    float rows[SIMD_BLOCK][N];
-    uint16_t halves[SIMD_BLOCK][N];
-    const void *f32[SIMD_BLOCK], *f16[SIMD_BLOCK];
+    float rows[ATTN_BLOCK][N];
+    uint16_t halves[ATTN_BLOCK][N];
+    const void *f32[ATTN_BLOCK], *f16[ATTN_BLOCK];
 } block;
 
 static block *block_new(uint32_t seed)
 {
     block *b = case_alloc(1, sizeof *b);
-    for (uint32_t j = 0; j < SIMD_BLOCK; j++) {
+    for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
         for (uint32_t i = 0; i < N; i++) {
             b->halves[j][i] = atn_f32_to_f16(rnd_float(&seed));
             b->rows[j][i] = atn_f16_to_f32(b->halves[j][i]);
@@ -49,15 +49,15 @@ static block *block_new(uint32_t seed)
 static void check_definition(const simd_attn_kernels *kern)
 {
     block *b = block_new(4);
-    static float q[7 * N], keys[SIMD_BLOCK * N], s[7 * SIMD_BLOCK], acc[6 * N], want[6 * N], p[6 * SIMD_BLOCK];
+    static float q[7 * N], keys[ATTN_BLOCK * N], s[7 * ATTN_BLOCK], acc[6 * N], want[6 * N], p[6 * ATTN_BLOCK];
     const float *vectors[7];
     fill(q, 7 * N, 1);
-    fill(p, 6 * SIMD_BLOCK, 2);
+    fill(p, 6 * ATTN_BLOCK, 2);
     for (uint32_t r = 0; r < 7; r++) {
         vectors[r] = q + r * N;
     }
     for (uint32_t d = 1; d <= N; d++) {
-        uint32_t n = d % 7 + 1, n_vec = d % 6 + 1, n_keys = d % SIMD_BLOCK + 1;
+        uint32_t n = d % 7 + 1, n_vec = d % 6 + 1, n_keys = d % ATTN_BLOCK + 1;
         atn_dtype type = d / 2 % 2 ? ATN_DTYPE_F16 : ATN_DTYPE_F32;
         const void *const *rows = type == ATN_DTYPE_F16 ? b->f16 : b->f32;
         kern->keys(type, rows, d, keys);
@@ -66,18 +66,18 @@ static void check_definition(const simd_attn_kernels *kern)
         fill(acc, 6 * N, d);
         memcpy(want, acc, sizeof want);
         for (uint32_t r = 0; r < n; r++) {
-            for (uint32_t j = 0; j < SIMD_BLOCK; j++) {
+            for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
                 float dot = 0.0f;
                 for (uint32_t i = 0; i < d; i++) {
                     dot = fmaf(q[r * N + i], b->rows[j][i], dot);
                 }
-                assert_true(s[r * SIMD_BLOCK + j] == dot);
+                assert_true(s[r * ATTN_BLOCK + j] == dot);
             }
         }
         for (uint32_t r = 0; r < n_vec; r++) {
             m.acc[r] = acc + r * N;
             m.keep[r] = 0.5f + (float)r / 7.0f;
-            m.p[r] = p + r * SIMD_BLOCK;
+            m.p[r] = p + r * ATTN_BLOCK;
             for (uint32_t i = 0; i < d; i++) {
                 float x = want[r * N + i] * m.keep[r];
                 for (uint32_t j = 0; j < n_keys; j++) {
@@ -120,32 +120,32 @@ static void softmax_parts(const simd_attn_kernels *kern)
     static const uint32_t sights[] = {UINT32_MAX, 1, 0x80000000u, 0xffff, 0xa5f0c31e, 0};
     float *odd = any_floats(40000);
     for (uint32_t i = 0; i < 600; i++) {
-        float s[2][SIMD_BLOCK], bias[SIMD_BLOCK], keep[2] = {0};
+        float s[2][ATTN_BLOCK], bias[ATTN_BLOCK], keep[2] = {0};
         simd_softmax st[2];
-        fill(s[0], SIMD_BLOCK, i);
-        fill(bias, SIMD_BLOCK, i + 1);
+        fill(s[0], ATTN_BLOCK, i);
+        fill(bias, ATTN_BLOCK, i + 1);
         st[0] = st[1] = (simd_softmax){.m = i % 3 ? s[0][5] : -INFINITY, .l = i % 3 ? 1.5f : 0.0f, .seen = i % 3};
         if (i % 5 == 0) {
             memcpy(s[0], odd + i * 40, sizeof s[0]);
         }
-        s[0][i % SIMD_BLOCK] = i % 4 ? -INFINITY : s[0][i % SIMD_BLOCK];
+        s[0][i % ATTN_BLOCK] = i % 4 ? -INFINITY : s[0][i % ATTN_BLOCK];
         memcpy(s[1], s[0], sizeof s[0]);
         const float *b = i % 2 ? bias : NULL, *f = i % 7 ? NULL : bias;
         simd_attn_generic.adjust(s[0], 0.3f, i % 3 == 1 ? 2.5f : 0.0f, b, f);
         kern->adjust(s[1], 0.3f, i % 3 == 1 ? 2.5f : 0.0f, b, f);
-        assert_same(s[1], s[0], SIMD_BLOCK, "adjust", i);
+        assert_same(s[1], s[0], ATTN_BLOCK, "adjust", i);
         uint32_t sight = sights[i % 6], kept = simd_attn_generic.softmax(s[0], sight, &st[0], &keep[0]);
         assert_int_equal(kern->softmax(s[1], sight, &st[1], &keep[1]), kept);
         assert_int_equal(kept & ~sight, 0);
         if (kept) {
-            assert_same(s[1], s[0], SIMD_BLOCK, "softmax", i);
+            assert_same(s[1], s[0], ATTN_BLOCK, "softmax", i);
         }
         assert_same(&st[1].m, &st[0].m, 1, "m", i);
         assert_same(&st[1].l, &st[0].l, 1, "l", i);
         assert_same(&keep[1], &keep[0], 1, "keep", i);
         simd_attn_generic.weights(s[0], 0.25f, 3.0f);
         kern->weights(s[1], 0.25f, 3.0f);
-        assert_same(s[1], s[0], SIMD_BLOCK, "weights", i);
+        assert_same(s[1], s[0], ATTN_BLOCK, "weights", i);
     }
     free(odd);
 }
