@@ -124,7 +124,7 @@ static atn_status check_head(request *r, const char *method, const char *version
 
 static enum MHD_Result send_refusal(request *r)
 {
-    char body[512];
+    char body[512] = "";
     size_t n = api_error_json(r->route, &r->refusal, body, sizeof body);
     struct MHD_Response *response = request_new_reply(r, "application/json", strdup(body), n);
     if (response == NULL) {
