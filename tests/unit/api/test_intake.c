@@ -200,10 +200,12 @@ static void a_client_that_leaves_is_forgotten(void **state)
             fake_close(f);
             assert_int_equal(api_active(w->a), 1); /* the job is still out */
             assert_true(w->a->aside_bytes > 0);
+            unsigned before = atomic_load(&fake_tokenized);
             if (!worked) {
                 work(&r, 0);
             }
             done(&r, 0);
+            assert_int_equal(atomic_load(&fake_tokenized), before); /* nobody wants it any more */
             assert_int_equal(w->engine.n_streams, 0);
             world_free_idle(w);
         }
