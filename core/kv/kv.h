@@ -41,7 +41,7 @@ void kv_pool_close(kv_pool *p); /* every sequence must be freed before */
 void kv_pool_get_stats(const kv_pool *p, kv_stats *out);
 /* Bytes of one page for this configuration, without opening a pool. */
 size_t kv_page_bytes(const kv_config *cfg);
-/* Most pages that a sequence of n_tokens positions ever holds at once. */
+/* Most pages that a sequence of n_tokens positions ever holds at once; UINT32_MAX: that or more, beyond every pool. */
 uint32_t kv_pages_for(const kv_pool *p, uint32_t n_tokens);
 uint32_t kv_config_pages_for(const kv_config *cfg, uint32_t n_tokens);
 

@@ -123,13 +123,20 @@ uint32_t kv_column_blocks(uint32_t window, uint32_t page_tokens, uint32_t max_st
     return touched < all ? (uint32_t)touched : all;
 }
 
+/* Adds n slices of so many blocks; what is beyond all pools stays UINT32_MAX. */
+static uint32_t add_pages(uint32_t sum, uint32_t n_slices, uint64_t blocks)
+{
+    const uint64_t n = sum + n_slices * blocks; /* slices are at most MAX_LAYERS, blocks far below 2^40 */
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
 uint32_t kv_config_pages_for(const kv_config *cfg, uint32_t n_tokens)
 {
     uint32_t unit = unit_layers(cfg);
     uint32_t n = 0;
     for (uint32_t l = 0; l < cfg->n_layers; l++) {
-        n += group_layers(cfg, l) / unit *
-             kv_column_blocks(cfg->layers[l].window, cfg->page_tokens, cfg->max_step, n_tokens);
+        n = add_pages(n, group_layers(cfg, l) / unit,
+                      kv_column_blocks(cfg->layers[l].window, cfg->page_tokens, cfg->max_step, n_tokens));
     }
     return n;
 }
@@ -138,7 +145,8 @@ uint32_t kv_pages_for(const kv_pool *p, uint32_t n_tokens)
 {
     uint32_t n = 0;
     for (uint32_t g = 0; g < p->n_groups; g++) {
-        n += p->groups[g].n_slices * kv_column_blocks(p->groups[g].shape.window, p->page_tokens, p->max_step, n_tokens);
+        n = add_pages(n, p->groups[g].n_slices,
+                      kv_column_blocks(p->groups[g].shape.window, p->page_tokens, p->max_step, n_tokens));
     }
     return n;
 }
@@ -158,8 +166,8 @@ uint32_t kv_pages_for_choices(const kv_pool *p, uint32_t n_prompt, uint32_t n_to
             uint32_t most = kv_column_blocks(window, p->page_tokens, p->max_step, n_tokens);
             own = most < own ? most : own;
         }
-        n +=
-            p->groups[g].n_slices * (kv_column_blocks(window, p->page_tokens, p->max_step, n_prompt) + n_choices * own);
+        n = add_pages(n, p->groups[g].n_slices,
+                      kv_column_blocks(window, p->page_tokens, p->max_step, n_prompt) + (uint64_t)n_choices * own);
     }
     return n;
 }

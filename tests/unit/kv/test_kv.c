@@ -289,6 +289,22 @@ static void refusals(void **state)
     bad.layers = &huge;
     bad.budget_bytes = SIZE_MAX;
     assert_int_equal(kv_pool_open(f.be, &bad, &p, &err), ATN_NOMEM);
+    /* 2^27 blocks of 300 slices, and choices of them: what no pool holds is not counted round to little. */
+    kv_layer *many = calloc(300, sizeof *many);
+    for (uint32_t l = 0; l < 300; l++) {
+        many[l] = (kv_layer){.n_head_kv = 1, .head_dim_k = 1, .head_dim_v = 1, .window = l == 0 ? 32 : 0};
+    }
+    bad = f.cfg;
+    bad.layers = many;
+    bad.n_layers = 300;
+    assert_int_equal(kv_config_pages_for(&bad, UINT32_MAX), UINT32_MAX);
+    bad.budget_bytes = kv_page_bytes(&bad);
+    assert_int_equal(kv_pool_open(f.be, &bad, &p, &err), ATN_OK);
+    assert_int_equal(kv_pages_for(p, UINT32_MAX), UINT32_MAX);
+    assert_int_equal(kv_pages_for(p, 1 << 20), 299 * 32768 + 4);
+    assert_int_equal(kv_pages_for_choices(p, 1, 1 << 29, 16), UINT32_MAX);
+    kv_pool_close(p);
+    free(many);
     teardown(&f);
 }
 
