@@ -1,4 +1,4 @@
-/* Mutex, condition variable and a list, see door.h. The condition waits on the monotonic clock. */
+/* Mutex, condition variable, a list of jobs and two tables of names, one being read while the other fills; see door.h. The condition waits on the monotonic clock. */
 #include "core/sched/door.h"
 
 #include <pthread.h>
@@ -12,7 +12,10 @@ struct door {
     pthread_cond_t bell;
     /* under lock */
     door_item *first, **end;
-    bool rung, closed;
+    size_t n_items;
+    door_name names[2][DOOR_MAX_NAMES];
+    uint32_t filling, n_names; /* which table, and how far */
+    bool all_names, rung, closed;
 };
 
 door *door_new(void)
@@ -56,10 +59,24 @@ bool door_put(door *d, door_item *item)
     if (open) {
         *d->end = item;
         d->end = &item->next;
+        d->n_items++;
         pthread_cond_signal(&d->bell);
     }
     pthread_mutex_unlock(&d->lock);
     return open;
+}
+
+void door_forget(door *d, uint64_t domain, uint64_t sequence)
+{
+    pthread_mutex_lock(&d->lock);
+    if (d->n_names < DOOR_MAX_NAMES) {
+        d->names[d->filling][d->n_names++] = (door_name){domain, sequence, d->n_items};
+    } else {
+        d->all_names = true;
+    }
+    d->rung = true;
+    pthread_cond_signal(&d->bell);
+    pthread_mutex_unlock(&d->lock);
 }
 
 void door_ring(door *d)
@@ -89,17 +106,21 @@ static bool wait_locked(door *d, mono_time until)
     return pthread_cond_timedwait(&d->bell, &d->lock, &ts) == 0;
 }
 
-door_item *door_take(door *d, bool may_sleep, mono_time until, bool *closed)
+void door_take(door *d, bool may_sleep, mono_time until, door_mail *out)
 {
     pthread_mutex_lock(&d->lock);
     while (may_sleep && !d->first && !d->rung && !d->closed) {
         may_sleep = wait_locked(d, until);
     }
-    door_item *items = d->first;
+    *out = (door_mail){.items = d->first,
+                       .names = d->names[d->filling],
+                       .n_names = d->n_names,
+                       .all_names = d->all_names,
+                       .closed = d->closed};
     d->first = NULL;
     d->end = &d->first;
-    d->rung = false;
-    *closed = d->closed;
+    d->filling = 1 - d->filling;
+    d->n_items = d->n_names = 0;
+    d->all_names = d->rung = false;
     pthread_mutex_unlock(&d->lock);
-    return items;
 }

@@ -13,6 +13,7 @@ enum {
     DEFAULT_PAGE_TOKENS = 32,
     DEFAULT_RING_EVENTS = 256,
     DEFAULT_STALL_MS = 30000,
+    DEFAULT_QUEUE_MS = 60000,
     MAX_SEQUENCES = 1024,
     MAX_STEP_TOKENS = 1 << 16,
     MAX_WAITING = 1 << 20,
@@ -22,31 +23,43 @@ static const size_t most_default_kv = (size_t)1 << 30;
 
 /* ---- the thread ---- */
 
-static void drop_name(atn_engine *e, const engine_drop *d)
+/* Forgets what is kept under this name (NULL: under any), also by turns that are under way. */
+static void forget(atn_engine *e, const door_name *name)
 {
     job_list *const lists[] = {&e->queue, &e->running};
 
-    kept_free(kept_take(&e->kept, d->domain, d->sequence));
+    if (name) {
+        kept_free(kept_take(&e->kept, name->domain, name->sequence));
+    } else {
+        kept_evict_all(&e->kept);
+    }
     for (int i = 0; i < 2; i++) {
         for (job *j = lists[i]->first; j; j = j->next) {
-            if (j->sequence == d->sequence && j->domain == d->domain) {
+            if (!name || (j->sequence == name->sequence && j->domain == name->domain)) {
                 j->keep = false;
             }
         }
     }
 }
 
-static void receive(atn_engine *e, door_item *items)
+static void receive(atn_engine *e, const door_mail *mail)
 {
-    while (items) {
-        door_item *item = items;
-        items = item->next;
-        if (item->kind == DOOR_JOB) {
+    door_item *item = mail->items;
+    size_t n = 0;
+
+    for (uint32_t i = 0; i <= mail->n_names; i++) {
+        while (item && (i == mail->n_names || n < mail->names[i].n_before)) {
+            door_item *next = item->next;
             job_list_add(&e->queue, (job *)item);
-        } else {
-            drop_name(e, (engine_drop *)item);
-            free(item);
+            item = next;
+            n++;
         }
+        if (i < mail->n_names) {
+            forget(e, &mail->names[i]);
+        }
+    }
+    if (mail->all_names) {
+        forget(e, NULL);
     }
 }
 
@@ -75,13 +88,21 @@ static mono_time stall_limit(const atn_engine *e, const job *j)
     return (mono_time){us};
 }
 
+static mono_time queue_limit(const atn_engine *e, const job *j)
+{
+    return (mono_time){j->submitted.us + (uint64_t)e->params.queue_ms * 1000};
+}
+
 /* Why a job is to end now; NONE: it is not. */
 static atn_finish reason_to_end(const atn_engine *e, const job *j, mono_time now)
 {
     if (stream_cancelled(j->stream) || is_late(stall_limit(e, j), now)) {
         return ATN_FINISH_CANCELLED;
     }
-    return is_late(j->deadline, now) ? ATN_FINISH_DEADLINE : ATN_FINISH_NONE;
+    if (is_late(j->deadline, now) || (j->phase == JOB_WAITING && is_late(queue_limit(e, j), now))) {
+        return ATN_FINISH_DEADLINE;
+    }
+    return ATN_FINISH_NONE;
 }
 
 /* Ends what is live of a job, takes it out of its list and frees it. */
@@ -134,6 +155,7 @@ static mono_time next_timer(const atn_engine *e)
 
     for (const job *j = e->queue.first; j; j = j->next) {
         earlier(&t, j->deadline);
+        earlier(&t, queue_limit(e, j));
     }
     for (const job *j = e->running.first; j; j = j->next) {
         earlier(&t, j->deadline);
@@ -184,18 +206,19 @@ static void tell_readers(atn_engine *e)
 static void *engine_main(void *arg)
 {
     atn_engine *e = arg;
-    bool stepped = false, closed = false;
+    door_mail mail = {0};
+    bool stepped = false;
 
     pool_set_float_env();
-    while (!closed) {
+    while (!mail.closed) {
         atomic_store(&e->asleep, !stepped);
-        door_item *items = door_take(e->door, !stepped, stepped ? (mono_time){0} : next_timer(e), &closed);
+        door_take(e->door, !stepped, stepped ? (mono_time){0} : next_timer(e), &mail);
         atomic_store(&e->asleep, false);
-        receive(e, items);
+        receive(e, &mail);
         sweep(e, &e->queue, mono_now());
         sweep(e, &e->running, mono_now());
         stepped = false;
-        if (!closed) {
+        if (!mail.closed) {
             engine_admit(e);
             stepped = engine_step(e);
         }
@@ -211,15 +234,17 @@ static void *engine_main(void *arg)
 
 /* ---- start and stop ---- */
 
-static atn_status check_params(const atn_engine_params *p, atn_err *err)
+atn_status atn_engine_check(const atn_engine_params *p, atn_err *err)
 {
-    if (p->max_sequences < 1 || p->max_sequences > MAX_SEQUENCES) {
-        return atn_fail(err, ATN_INVALID, "max_sequences", "%u sequences, 1 to %d are possible", p->max_sequences,
-                        MAX_SEQUENCES);
-    }
     if (p->step_tokens < 1 || p->step_tokens > MAX_STEP_TOKENS) {
         return atn_fail(err, ATN_INVALID, "step_tokens", "%u tokens a step, 1 to %d are possible", p->step_tokens,
                         MAX_STEP_TOKENS);
+    }
+    const uint32_t served = plan_most_seqs(p->step_tokens), most = served < MAX_SEQUENCES ? served : MAX_SEQUENCES;
+    if (p->max_sequences < 1 || p->max_sequences > most) {
+        return atn_fail(err, ATN_INVALID, "max_sequences",
+                        "%u sequences, 1 to %u are possible with step_tokens %u: each gets a token every second step",
+                        p->max_sequences, most, p->step_tokens);
     }
     if (p->max_waiting < 1 || p->max_waiting > MAX_WAITING) {
         return atn_fail(err, ATN_INVALID, "max_waiting", "%u waiting requests, 1 to %d are possible", p->max_waiting,
@@ -233,6 +258,12 @@ static size_t default_kv_bytes(uint64_t limit, size_t taken, size_t full_context
     const uint64_t quarter = limit > taken ? (limit - taken) / 4 : 0;
     const size_t some = quarter < most_default_kv ? (size_t)quarter : most_default_kv;
     return some > full_context ? some : full_context;
+}
+
+/* SIZE_MAX when the product is more than that. */
+static size_t times(size_t a, size_t b)
+{
+    return a > 0 && b > SIZE_MAX / a ? SIZE_MAX : a * b;
 }
 
 /* Fills info and the KV configuration; refuses what does not fit. */
@@ -258,7 +289,7 @@ static atn_status budget(atn_engine *e, kv_config *cfg, atn_err *err)
     i->scratch_bytes = model_scratch_bytes(e->model, i->step_tokens, i->max_prompt_logprob_rows) +
                        atn_sampler_scratch_bytes(e->n_vocab);
 
-    const size_t full = page * i->pages_per_full_context, taken = i->weights_bytes + i->scratch_bytes;
+    const size_t full = times(page, i->pages_per_full_context), taken = i->weights_bytes + i->scratch_bytes;
     cfg->budget_bytes = p->kv_bytes ? p->kv_bytes : default_kv_bytes(limit, taken, full);
     if (cfg->budget_bytes < full) {
         return atn_fail(err, ATN_NOMEM, "kv_bytes", "a KV budget of %zu bytes, one context of %u tokens needs %zu",
@@ -269,10 +300,17 @@ static atn_status budget(atn_engine *e, kv_config *cfg, atn_err *err)
                         "weights, scratch and KV need %llu bytes, %llu are allowed (KV alone %zu)",
                         (unsigned long long)taken + cfg->budget_bytes, (unsigned long long)limit, cfg->budget_bytes);
     }
-    i->n_pages = (uint32_t)(cfg->budget_bytes / page);
-    i->kv_bytes = i->n_pages * page;
-    i->full_contexts = i->n_pages / i->pages_per_full_context;
     return ATN_OK;
+}
+
+static void note_pages(atn_engine *e)
+{
+    kv_stats st;
+
+    kv_pool_get_stats(e->kv, &st);
+    e->info.n_pages = st.n_pages;
+    e->info.kv_bytes = st.n_pages * st.page_bytes;
+    e->info.full_contexts = st.n_pages / e->info.pages_per_full_context;
 }
 
 static atn_status make_batch(atn_engine *e, atn_err *err)
@@ -295,8 +333,7 @@ static atn_status make_batch(atn_engine *e, atn_err *err)
 
 static void engine_free(atn_engine *e)
 {
-    while (kept_evict(&e->kept)) {
-    }
+    kept_evict_all(&e->kept);
     model_scratch_free(e->scratch);
     atn_sampler_scratch_free(e->sampling);
     kv_pool_close(e->kv);
@@ -323,6 +360,7 @@ static atn_status open_parts(atn_engine *e, atn_err *err)
     ATN_TRY(make_batch(e, err));
     ATN_TRY(atn_sampler_scratch_new(e->n_vocab, &e->sampling, err));
     ATN_TRY(kv_pool_open(atn_model_backend(e->model), &cfg, &e->kv, err));
+    note_pages(e);
     ATN_TRY(model_scratch_new(e->model, e->kv, e->info.step_tokens, e->info.max_prompt_logprob_rows, &e->scratch, err));
     metric_set(&e->metrics.kv_pages_total, e->info.n_pages);
     metric_set(&e->metrics.weights_bytes, e->info.weights_bytes);
@@ -354,7 +392,7 @@ atn_status atn_engine_start(atn_model *m, const atn_engine_params *p, atn_engine
     atn_model_info info;
 
     *out = NULL;
-    ATN_TRY(check_params(p, err));
+    ATN_TRY(atn_engine_check(p, err));
     atn_engine *e = calloc(1, sizeof *e);
     if (!e) {
         return atn_fail(err, ATN_NOMEM, NULL, "no memory for an engine");
@@ -368,6 +406,7 @@ atn_status atn_engine_start(atn_model *m, const atn_engine_params *p, atn_engine
     e->params.page_tokens = p->page_tokens ? p->page_tokens : DEFAULT_PAGE_TOKENS;
     e->params.ring_events = p->ring_events ? p->ring_events : DEFAULT_RING_EVENTS;
     e->params.stall_ms = p->stall_ms ? p->stall_ms : DEFAULT_STALL_MS;
+    e->params.queue_ms = p->queue_ms ? p->queue_ms : DEFAULT_QUEUE_MS;
     atn_status st = open_parts(e, err);
     if (st == ATN_OK) {
         st = start_thread(e, err);

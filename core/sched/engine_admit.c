@@ -67,6 +67,9 @@ static atn_status prepare(atn_engine *e, job *j, atn_err *err)
             reuse_kept(e, j);
         }
     }
+    if (j->prompt_logprobs) {
+        ATN_TRY(stream_make_logprobs(j->stream, j->n_prompt, err)); /* one more than used: never an empty array */
+    }
     free(j->prompt);
     j->prompt = NULL;
     j->prepared = true;
@@ -94,7 +97,7 @@ static bool reserve_pages(atn_engine *e, job *j)
     while (!kv_reserve(e->kv, need)) {
         kv_stats st;
         kv_pool_get_stats(e->kv, &st);
-        const bool enough = st.n_free - st.n_reserved + e->kept.n_pages >= need;
+        const bool enough = st.n_free - st.n_reserved + kept_pages_alone(&e->kept) >= need;
         if (!enough || !kept_evict(&e->kept)) {
             return false;
         }

@@ -15,13 +15,6 @@
 
 #include <pthread.h>
 
-/* A message: forget what is kept under this name, also by turns that are under way. */
-typedef struct engine_drop {
-    door_item item; /* first */
-    atn_domain domain;
-    uint64_t sequence;
-} engine_drop;
-
 /* What one step works on, sized at start. */
 typedef struct engine_batch {
     plan_seq *plan;      /* [max_sequences] with seqs: who could run */

@@ -186,9 +186,7 @@ static void take_outputs(atn_engine *e, atn_status st)
 bool engine_step(atn_engine *e)
 {
     engine_batch *b = &e->batch;
-    const plan_limits lim = {.step_tokens = e->info.step_tokens,
-                             .max_chunk = e->info.step_tokens,
-                             .max_out = e->info.max_prompt_logprob_rows};
+    const plan_limits lim = {.step_tokens = e->info.step_tokens, .max_out = e->info.max_prompt_logprob_rows};
     const uint32_t n_plan = (uint32_t)plan_step(b->plan, gather(e), &lim, b->items);
     atn_err err;
 

@@ -4,8 +4,6 @@
  * overload. Waiting jobs are counted before anything is allocated, so that a refusal costs nothing. */
 #include "core/sched/engine_impl.h"
 
-#include <stdlib.h>
-
 static atn_status check_ids(const int32_t *ids, uint32_t n, uint32_t n_vocab, const char *param, atn_err *err)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -79,11 +77,10 @@ static bool count_in(atn_engine *e)
 
 static atn_status hand_over(atn_engine *e, const atn_request *r, atn_stream **out, atn_err *err)
 {
-    const uint32_t n_logprobs = r->prompt_logprobs ? r->n_tokens : 0; /* one more than used: never an empty array */
     atn_stream *stream = NULL;
     job *j = NULL;
 
-    ATN_TRY(stream_new(e->door, e->params.ring_events, r->n_choices, n_logprobs, &stream, err));
+    ATN_TRY(stream_new(e->door, e->params.ring_events, r->n_choices, &stream, err));
     atn_status st = job_new(r, stream, &j, err);
     if (st != ATN_OK) {
         stream_leave(stream);
@@ -117,13 +114,5 @@ atn_status atn_engine_submit(atn_engine *e, const atn_request *r, atn_stream **o
 
 void atn_engine_drop(atn_engine *e, atn_domain domain, uint64_t sequence)
 {
-    engine_drop *d = calloc(1, sizeof *d);
-
-    if (!d) {
-        return; /* it stays evictable, and only its owner can reach it */
-    }
-    *d = (engine_drop){.item.kind = DOOR_DROP, .domain = domain, .sequence = sequence};
-    if (!door_put(e->door, &d->item)) {
-        free(d);
-    }
+    door_forget(e->door, domain, sequence);
 }

@@ -36,7 +36,6 @@ atn_status job_new(const atn_request *r, atn_stream *stream, job **out, atn_err 
     if (!j) {
         return atn_fail(err, ATN_NOMEM, NULL, "no memory for a request");
     }
-    j->item.kind = DOOR_JOB;
     j->domain = r->domain;
     j->sequence = r->sequence;
     j->sample = r->sample;

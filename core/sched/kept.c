@@ -47,6 +47,21 @@ bool kept_evict(kept_list *l)
     return true;
 }
 
+void kept_evict_all(kept_list *l)
+{
+    while (kept_evict(l)) {
+    }
+}
+
+uint32_t kept_pages_alone(const kept_list *l)
+{
+    uint32_t n = 0;
+    for (const kept *k = l->oldest; k; k = k->newer) {
+        n += kv_seq_pages_alone(k->kv);
+    }
+    return n;
+}
+
 void kept_free(kept *k)
 {
     if (k) {

@@ -17,7 +17,7 @@ struct kept {
 
 typedef struct kept_list {
     kept *oldest, *newest;
-    uint32_t n, n_pages; /* pages held */
+    uint32_t n, n_pages; /* pages held, those included that a turn under way shares */
 } kept_list;
 
 /* Hands over a node (made by the caller with calloc, so that a turn's end needs no memory), replacing what has its name. */
@@ -26,6 +26,9 @@ void kept_put(kept_list *l, kept *k);
 kept *kept_take(kept_list *l, atn_domain domain, uint64_t sequence);
 /* Frees the least recently used. False when there is none. */
 bool kept_evict(kept_list *l);
+void kept_evict_all(kept_list *l);
+/* Pages that are free once all are evicted: those that nobody shares. No two kept ones share a page. */
+uint32_t kept_pages_alone(const kept_list *l);
 void kept_free(kept *k); /* one that is in no list; NULL is fine */
 
 #endif

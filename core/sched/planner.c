@@ -50,6 +50,18 @@ static uint32_t chunk(const plan_seq *s, uint32_t rows, uint32_t outs)
     return n == s->prefill_left && outs == 0 ? n - 1 : n;
 }
 
+/* Rows for decoding while prompts wait. A lone row cannot be shared: then decoding has it, and prompts wait until the decoders
+ * are done. */
+static uint32_t decoders_rows(uint32_t rows)
+{
+    return rows - (rows < 4 ? rows > 1 : rows / 4);
+}
+
+uint32_t plan_most_seqs(uint32_t step_tokens)
+{
+    return 2 * decoders_rows(step_tokens);
+}
+
 size_t plan_step(const plan_seq *seqs, size_t n_seqs, const plan_limits *lim, plan_item *items)
 {
     uint32_t rows = lim->step_tokens, outs = lim->max_out;
@@ -60,9 +72,7 @@ size_t plan_step(const plan_seq *seqs, size_t n_seqs, const plan_limits *lim, pl
         prompts = prompts || may_run(&seqs[i], PLAN_PREFILL);
     }
     if (prompts) {
-        /* A lone row cannot be shared: then decoding has it, and prompts wait until the decoders are done. */
-        const uint32_t rows_kept = rows < 4 ? rows > 1 : rows / 4;
-        decode_rows = min_u32(rows - rows_kept, outs - (outs > 1));
+        decode_rows = min_u32(decoders_rows(rows), outs - (outs > 1));
     }
     const size_t n_decode = min_u32((uint32_t)in_order(seqs, n_seqs, PLAN_DECODE, items), decode_rows);
     for (size_t i = 0; i < n_decode; i++) {
@@ -75,7 +85,7 @@ size_t plan_step(const plan_seq *seqs, size_t n_seqs, const plan_limits *lim, pl
     size_t n = n_decode;
     for (size_t i = n_decode; i < n_decode + n_prefill && rows > 0; i++) {
         const plan_seq *s = &seqs[items[i].seq];
-        const uint32_t take = chunk(s, min_u32(rows, lim->max_chunk), outs);
+        const uint32_t take = chunk(s, rows, outs);
         if (take == 0) {
             continue;
         }

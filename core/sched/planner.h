@@ -2,8 +2,8 @@
  *
  * Every step each running sequence that may decode gets one row first, then the rest of the token budget goes to prefill
  * chunks, oldest admission first. While prompts wait a quarter of the rows and one output are theirs, so that neither kind
- * starves the other; decoders beyond their part take turns, those served longest ago first. A span never exceeds max_chunk. Sequences
- * whose reader stalls are passed over. Tests assert plans as text. */
+ * starves the other; decoders beyond their part take turns, those served longest ago first. Sequences whose reader stalls are
+ * passed over. Tests assert plans as text. */
 #ifndef ATN_PLANNER_H
 #define ATN_PLANNER_H
 
@@ -24,7 +24,6 @@ typedef struct plan_seq {
 
 typedef struct plan_limits {
     uint32_t step_tokens; /* rows a step */
-    uint32_t max_chunk;   /* rows a span */
     uint32_t max_out;     /* logits rows a step */
 } plan_limits;
 
@@ -34,6 +33,8 @@ typedef struct plan_item {
     uint32_t n;   /* rows */
 } plan_item;
 
+/* How many sequences a step serves, if each decoder is to get a row at least every second step, whatever prompts wait. */
+uint32_t plan_most_seqs(uint32_t step_tokens);
 /* items has room for n_seqs. Returns the number of items: decodes, then prefills. Deterministic. */
 size_t plan_step(const plan_seq *seqs, size_t n_seqs, const plan_limits *lim, plan_item *items);
 

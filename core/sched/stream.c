@@ -23,8 +23,7 @@ static void stream_free(atn_stream *s)
     free(s);
 }
 
-atn_status stream_new(door *d, uint32_t ring_events, uint32_t n_choices, uint32_t n_logprobs, atn_stream **out,
-                      atn_err *err)
+atn_status stream_new(door *d, uint32_t ring_events, uint32_t n_choices, atn_stream **out, atn_err *err)
 {
     const uint32_t least = 2 * n_choices; /* an event and the final one of each */
     atn_stream *s = calloc(1, sizeof *s);
@@ -36,10 +35,7 @@ atn_status stream_new(door *d, uint32_t ring_events, uint32_t n_choices, uint32_
     atomic_init(&s->sides, 2);
     s->door = door_use(d);
     s->events = ring_new(ring_events > least ? ring_events : least, sizeof(atn_event));
-    if (n_logprobs > 0) {
-        s->logprobs = calloc(n_logprobs, sizeof *s->logprobs);
-    }
-    if (!s->events || (n_logprobs > 0 && !s->logprobs)) {
+    if (!s->events) {
         stream_free(s);
         return atn_fail(err, ATN_NOMEM, NULL, "no memory for a stream of %u events", ring_events);
     }
@@ -82,6 +78,13 @@ bool stream_has_room(atn_stream *s, uint32_t n_live)
     }
     atomic_exchange_explicit(&s->paused, true, memory_order_acq_rel);
     return ring_free_slots(s->events) >= least;
+}
+
+atn_status stream_make_logprobs(atn_stream *s, uint32_t n, atn_err *err)
+{
+    s->logprobs = calloc(n, sizeof *s->logprobs);
+    return s->logprobs ? ATN_OK
+                       : atn_fail(err, ATN_NOMEM, NULL, "no memory for the log-probabilities of %u prompt tokens", n);
 }
 
 atn_sampled *stream_logprobs(atn_stream *s)

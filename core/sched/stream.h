@@ -10,9 +10,8 @@
 #include <attnd/engine.h>
 #include "core/sched/door.h"
 
-/* n_choices final events fit beside ring_events. n_logprobs: entries for the prompt, 0: none wanted. */
-atn_status stream_new(door *d, uint32_t ring_events, uint32_t n_choices, uint32_t n_logprobs, atn_stream **out,
-                      atn_err *err) ATN_MUST_CHECK;
+/* n_choices final events fit beside ring_events. */
+atn_status stream_new(door *d, uint32_t ring_events, uint32_t n_choices, atn_stream **out, atn_err *err) ATN_MUST_CHECK;
 void stream_leave(atn_stream *s); /* either side; the last one frees it */
 
 /* ---- the engine's ---- */
@@ -23,6 +22,8 @@ size_t stream_free_slots(const atn_stream *s);
 /* Is there room for an event of each of n_live choices, and their final ones? If not, the door is rung once the reader made
  * room for anything. */
 bool stream_has_room(atn_stream *s, uint32_t n_live);
-atn_sampled *stream_logprobs(atn_stream *s); /* [n_logprobs], written before the first event */
+/* Room for n log-probabilities of the prompt, made and written before the first event. ATN_NOMEM. */
+atn_status stream_make_logprobs(atn_stream *s, uint32_t n, atn_err *err) ATN_MUST_CHECK;
+atn_sampled *stream_logprobs(atn_stream *s); /* [n] */
 
 #endif

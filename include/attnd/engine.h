@@ -33,11 +33,12 @@ typedef struct atn_engine_params {
     size_t kv_bytes;         /* KV budget; 0: a share of the memory that the cgroup allows, see atn_engine_start */
     atn_dtype kv_type;       /* F32 or F16 */
     uint32_t page_tokens;    /* a multiple of 32; 0: 32 */
-    uint32_t max_sequences;  /* sequences computed at once */
+    uint32_t max_sequences;  /* sequences computed at once; at most about one and a half for each of step_tokens */
     uint32_t step_tokens;    /* token budget of a step: decode rows and prefill chunks together */
     uint32_t max_waiting;    /* requests admitted to the queue but not yet running; above: ATN_OVERLOADED */
     uint32_t ring_events;    /* slots of a stream's ring; 0: 256 */
     uint32_t stall_ms;       /* a stream whose reader leaves its ring full this long is cancelled; 0: 30000 */
+    uint32_t queue_ms;       /* a request that has not begun to run after so long ends: FINISH_DEADLINE; 0: 60000 */
     void (*wake)(void *arg); /* some stream has news; may be NULL */
     void *wake_arg;
 } atn_engine_params;
@@ -66,7 +67,7 @@ typedef struct atn_request {
     uint32_t n_stop_ids;
     bool ignore_eos;
     bool prompt_logprobs; /* log-probability of each prompt token; nothing is reused from a cache then */
-    uint32_t deadline_ms; /* from submit; 0: none */
+    uint32_t deadline_ms; /* from submit; 0: none but queue_ms */
 } atn_request;
 
 typedef enum atn_finish {
@@ -100,6 +101,8 @@ typedef struct atn_event {
     atn_status status;   /* FINISH_ERROR: why */
 } atn_event;
 
+/* Are the numbers of sequences, tokens and waiting requests possible? ATN_INVALID (param and range). */
+atn_status atn_engine_check(const atn_engine_params *p, atn_err *err) ATN_MUST_CHECK;
 /* Takes the KV budget (0: a quarter of the cgroup's or machine's memory left after the weights, at most 1 GiB, at least
  * one full context), touches it, and starts the thread. ATN_INVALID (param and range), ATN_UNSUPPORTED (KV type), ATN_NOMEM
  * with both numbers when it cannot fit. The model must outlive the engine. */
@@ -115,12 +118,13 @@ void atn_stream_cancel(atn_stream *s);
 /* The next event, if there is one. */
 bool atn_stream_next(atn_stream *s, atn_event *ev);
 /* prompt_logprobs: [n_tokens - 1 entries used], entry i is token i+1 given tokens 0..i. Valid once the first event is
- * there and until release; NULL when not asked for. */
+ * there and until release; NULL when not asked for, or when the request ended before it ran. */
 const atn_sampled *atn_stream_prompt_logprobs(const atn_stream *s);
 /* The reader is done with it; cancels if not ended. NULL is fine. */
 void atn_stream_release(atn_stream *s);
 
-/* Gives back what is kept under (domain, sequence). Unknown: nothing happens. A running turn keeps running. */
+/* Gives back what is kept under (domain, sequence). Unknown: nothing happens. A running turn keeps running.
+ * Allocates nothing; among very many at once all that is kept may go, which costs the next turns their time. */
 void atn_engine_drop(atn_engine *e, atn_domain domain, uint64_t sequence);
 void atn_engine_get_metrics(atn_engine *e, atn_metrics *out);
 /* Steps done so far and whether work is waiting: a watchdog sees a stalled engine by it. */

@@ -200,7 +200,9 @@ void sessions_delete(sessions *t, session *s)
         seat->next = NULL;
         seat->on_gone(seat);
     }
-    t->drop(t->drop_arg, s->domain, s->sequence);
+    if (s->used) {
+        t->drop(t->drop_arg, s->domain, s->sequence);
+    }
     free(s->tokens);
     free(s);
 }
@@ -249,6 +251,7 @@ atn_status session_enter(sessions *t, session *s, session_seat *seat, bool *go, 
     s->last = seat;
     s->n_seats++;
     *go = s->first == seat;
+    s->used = true;
     return ATN_OK;
 }
 

@@ -41,6 +41,7 @@ struct session {
     mono_time created, last_used;
     struct session_seat *first, *last; /* the line; the first one runs */
     uint32_t n_seats;
+    bool used;        /* a turn ran, so that the engine may keep something */
     bool provisional; /* made by a turn that has not succeeded yet: goes when it fails */
 };
 
@@ -52,7 +53,7 @@ typedef struct session_seat {
     void (*on_gone)(struct session_seat *seat); /* the session was deleted; the seat is already out of the line */
 } session_seat;
 
-/* drop is called whenever a session goes, to free its KV. */
+/* drop is called whenever a session goes in which a turn ran, to free its KV. */
 atn_status sessions_open(const session_limits *limits, void (*drop)(void *arg, atn_domain domain, uint64_t sequence),
                          void *arg, sessions **out, atn_err *err) ATN_MUST_CHECK;
 void sessions_close(sessions *t); /* no seat may be taken any more; NULL is fine */

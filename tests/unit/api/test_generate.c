@@ -652,7 +652,6 @@ static void test_session_objects(void **state)
     fake_close(f);
     tick(w, 61);
     assert_int_equal(sessions_count(w->a->sessions), 0);
-    assert_int_equal(w->engine.n_dropped, 3);
     world_free(w);
 }
 

@@ -35,6 +35,7 @@ static void same_seed_same_text(const char *file, const uint32_t *budgets, int n
         atn_stream *others[OTHERS];
         atn_engine_params p = rig_params();
         p.step_tokens = budgets[b];
+        p.max_sequences = budgets[b] > 32 ? 32 : budgets[b] > 2 ? budgets[b] : 2;
         rig_open(&r, file, "naive", 0, p);
         rig_generate(&r, hot(ids[OTHERS], N_PROMPT, N_NEW, 4242), got);
         if (b == 0) {
@@ -174,7 +175,7 @@ static void test_choices_end_one_by_one(void **state)
     free(b);
 }
 
-/* A step of two rows for five sequences: they take turns, so that none is ever two tokens ahead of another. */
+/* A step of four rows for five sequences: they take turns, so that none is ever two tokens ahead of another. */
 static void test_small_steps_take_turns(void **state)
 {
     (void)state;
@@ -184,7 +185,8 @@ static void test_small_steps_take_turns(void **state)
     atn_engine_params p = rig_params();
     atn_event ev;
 
-    p.step_tokens = 2;
+    p.step_tokens = 4;
+    p.max_sequences = 5;
     rig_open(&r, TINY_LLAMA, "naive", 0, p);
     rig_prompt(ids, N_PROMPT, 3);
     atn_request q = hot(ids, N_PROMPT, 20, 7);

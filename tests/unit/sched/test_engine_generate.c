@@ -95,6 +95,7 @@ static void test_golden_prompt_logprobs(void **state)
 
     each_golden(TINY_LLAMA, "tests/golden/data/tiny-llama-q8_0.json", "naive", p, logprobs_equal);
     p.step_tokens = 7;
+    p.max_sequences = 12;
     each_golden(TINY_GPT2, "tests/golden/data/tiny-gpt2-f16.json", "naive", p, logprobs_equal);
 }
 
@@ -420,6 +421,10 @@ static void test_start_budget(void **state)
     p = rig_params();
     p.max_sequences = 0;
     assert_no_start(&r, p, ATN_INVALID, "max_sequences", "1 to");
+    p = rig_params();
+    p.step_tokens = 8;
+    p.max_sequences = 13;
+    assert_no_start(&r, p, ATN_INVALID, "max_sequences", "13 sequences, 1 to 12 are possible with step_tokens 8");
     p = rig_params();
     p.step_tokens = 0;
     assert_no_start(&r, p, ATN_INVALID, "step_tokens", "1 to");

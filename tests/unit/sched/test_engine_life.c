@@ -98,7 +98,8 @@ static void test_cancel_in_prefill(void **state)
     int32_t *ids = calloc(4000, sizeof *ids);
 
     rig_long_llama(path, 4096);
-    p.step_tokens = 1; /* the prompt takes 4,000 steps */
+    p.step_tokens = 3; /* the prompt takes 1,334 steps */
+    p.max_sequences = 3;
     p.kv_bytes = 32 << 20;
     rig_open(&r, path, "naive", 0, p);
     atn_engine_get_info(r.engine, &info);
@@ -120,7 +121,7 @@ static void test_cancel_in_prefill(void **state)
     }
     atn_stream_release(s);
     rig_assert_clean(&r);
-    assert_true(steps_of(&r) < 4000);
+    assert_true(steps_of(&r) < 1334);
 
     s = rig_submit(&r, rig_request(ids, 1, 4095));
     assert_true(rig_next(&r, s).has_token);
@@ -299,6 +300,37 @@ static void test_deadlines(void **state)
     rig_close(&r);
 }
 
+/* A request that does not get to run ends like one whose deadline passed, though it named none; one that runs does not. */
+static void test_queue_limit(void **state)
+{
+    (void)state;
+    rig r;
+    atn_engine_params p = one_at_a_time();
+    atn_metrics m;
+
+    p.queue_ms = 20;
+    rig_open(&r, TINY_LLAMA, "naive", 0, p);
+    atn_stream *holder = rig_submit(&r, simple()); /* stands still with a full ring */
+    wait_for(&r, is_running);
+    for (int i = 0; i < 2; i++) {
+        atn_request q = simple();
+        q.deadline_ms = i == 0 ? 0 : 1000 * RIG_PATIENCE_S; /* the nearer one counts */
+        atn_stream *queued = rig_submit(&r, q);
+        const atn_event ev = rig_next(&r, queued);
+        assert_int_equal(ev.finish, ATN_FINISH_DEADLINE);
+        assert_int_equal(ev.status, ATN_DEADLINE);
+        assert_true(ev.last && !ev.has_token);
+        assert_true(ev.usage.queue_us >= 20000);
+        assert_null(atn_stream_prompt_logprobs(queued));
+        atn_stream_release(queued);
+    }
+    assert_int_equal(drain(&r, holder, ATN_FINISH_LENGTH), N_NEW);
+    rig_settle(&r, &m);
+    assert_int_equal(m.ended_deadline, 2);
+    rig_assert_clean(&r);
+    rig_close(&r);
+}
+
 /* The engine's end cuts all streams with a final event; streams outlive it. */
 static void test_stop_with_work(void **state)
 {
@@ -408,6 +440,7 @@ int main(void)
         cmocka_unit_test(test_stall_is_cancelled),
         cmocka_unit_test(test_overload),
         cmocka_unit_test(test_deadlines),
+        cmocka_unit_test(test_queue_limit),
         cmocka_unit_test(test_stop_with_work),
         cmocka_unit_test(test_cancel_storm),
     };

@@ -196,6 +196,48 @@ static void test_two_turns_at_once(void **state)
     free(a);
 }
 
+/* Names that arrive while the engine thread is held up. As many as its table takes are each looked up; one more, and all that is
+ * kept goes, and the turn that runs is not kept either, but runs on. */
+static void test_a_flood_of_names(void **state)
+{
+    (void)state;
+    const struct {
+        uint32_t n_names, kept;
+    } cases[] = {{1024, 2}, {1025, 0}};
+
+    for (int i = 0; i < 2; i++) {
+        rig r;
+        int32_t ids[N_FIRST];
+        answer *a = calloc(1, sizeof *a);
+        atn_event ev;
+        atn_metrics m;
+
+        rig_open(&r, TINY_LLAMA, "naive", 0, rig_params());
+        rig_prompt(ids, N_FIRST, 1);
+        rig_generate(&r, turn(ids, N_FIRST, N_NEW, 7), a);
+        rig_settle(&r, &m);
+        pthread_mutex_lock(&r.lock);
+        atn_stream *s = rig_submit(&r, turn(ids, N_FIRST, 60, 8));
+        while (!atn_stream_next(s, &ev)) { /* once this is there the engine waits in rig_wake */
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        }
+        for (uint32_t k = 0; k < cases[i].n_names; k++) {
+            atn_engine_drop(r.engine, 1, 1000 + k);
+        }
+        pthread_mutex_unlock(&r.lock);
+        while (!ev.last) {
+            ev = rig_next(&r, s);
+        }
+        assert_int_equal(ev.finish, ATN_FINISH_LENGTH);
+        atn_stream_release(s);
+        rig_settle(&r, &m);
+        assert_int_equal(m.sequences_kept, cases[i].kept);
+        rig_assert_clean(&r);
+        rig_close(&r);
+        free(a);
+    }
+}
+
 /* Idle sequences give way to work, least recently used first, and only as many as are needed. */
 static void test_eviction(void **state)
 {
@@ -336,6 +378,7 @@ int main(void)
         cmocka_unit_test(test_domains_and_names), cmocka_unit_test(test_what_is_kept),
         cmocka_unit_test(test_two_turns_at_once), cmocka_unit_test(test_eviction),
         cmocka_unit_test(test_windows),           cmocka_unit_test(test_no_eviction_in_vain),
+        cmocka_unit_test(test_a_flood_of_names),
     };
     return cmocka_run_group_tests_name("engine_sessions", tests, NULL, NULL);
 }

@@ -114,9 +114,8 @@ static void test_owners_and_limits(void **state)
     assert_int_equal(sessions_create(t, 3, "", seconds(10), &other, &err), ATN_OK);
     assert_true(session_id_valid(other->id, strlen(other->id)));
     assert_null(sessions_find(t, 1, "x", seconds(10)));
-    assert_int_equal(n_dropped, 1);
     sessions_close(t);
-    assert_int_equal(n_dropped, 3);
+    assert_int_equal(n_dropped, 0); /* no turn ran in any of them */
 }
 
 static void test_line_is_in_order(void **state)
