@@ -80,7 +80,7 @@ class OneBadToken:
 
 class NanNaive(OneBadToken, attnd_client.ServerTest):
     model = poisoned("nan.gguf", "token_embd.weight", BAD, NAN)
-    flags = ["--backend", "naive", "--step-tokens", "8"]
+    flags = ["--backend", "naive", "--step-tokens", "8", "--max-sequences", "8"]
 
     def test_neighbours(self):
         before, got, stop = self.good(), [], threading.Event()
