@@ -26,10 +26,12 @@ typedef struct simd_mix {
     const float *p[ATTN_TILE]; /* weights, one for each of the values */
 } simd_mix;
 
+/* keys and mix fetch the rows `ahead` (as many and of the same type and length) into the cache on the way: a decode step is as
+ * fast as its keys and values come, and their pages lie anywhere. Their content is not looked at. */
 typedef struct simd_attn_kernels {
     const char *isa;
     /* keys[i * 32 + j] = component i < d of rows[j], as float; type is F32 or F16. */
-    void (*keys)(atn_dtype type, const void *const *rows, uint32_t d, float *keys);
+    void (*keys)(atn_dtype type, const void *const *rows, const void *const *ahead, uint32_t d, float *keys);
     /* s[r * 32 + j] = dot(q[r], key j), n vectors, keys as above: one chain of d fused multiply-adds. */
     void (*scores)(const float *const *q, uint32_t n, const float *keys, uint32_t d, float *s);
     /* s = softcap(s * scale) + bias + factor; cap 0, bias NULL, factor NULL: without; each [32]. */
@@ -38,7 +40,8 @@ typedef struct simd_attn_kernels {
      * acc. Returns sight without the keys whose score is -infinity; when that is 0 nothing changes. */
     uint32_t (*softmax)(float *s, uint32_t sight, simd_softmax *state, float *keep);
     /* acc[i] = acc[i] * keep + sum over j < n ascending of p[j] * v[j][i], i < d, for n_vec accumulators. */
-    void (*mix)(const simd_mix *m, uint32_t n_vec, atn_dtype type, const void *const *v, uint32_t n, uint32_t d);
+    void (*mix)(const simd_mix *m, uint32_t n_vec, atn_dtype type, const void *const *v, const void *const *ahead,
+                uint32_t n, uint32_t d);
     /* The floats of d half floats. */
     void (*widen)(const uint16_t *src, float *dst, uint32_t d);
     /* total = total joined with a later span that has seen a key; both with their accumulators of d floats. */

@@ -8,6 +8,17 @@
 
 /* ---- keys, transposed ---- */
 
+/* Components from .. to-1, for any type and CPU. */
+static void keys_plain(atn_dtype type, const void *const *rows, uint32_t from, uint32_t to, float *keys)
+{
+    for (uint32_t i = from; i < to; i++) {
+        for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
+            keys[i * ATTN_BLOCK + j] =
+                type == ATN_DTYPE_F16 ? half_f16_to_f32(((const uint16_t *)rows[j])[i]) : ((const float *)rows[j])[i];
+        }
+    }
+}
+
 #if SIMD_AVX2
 /* Components i .. i+7 of 16 rows of half floats: 8 x 8 of them transposed in each half of the registers, then widened. */
 SIMD_INLINE void keys_16_f16(const void *const *rows, uint32_t i, float *keys)
@@ -62,27 +73,36 @@ SIMD_INLINE void keys_8_f32(const void *const *rows, uint32_t i, float *keys)
 }
 #endif
 
-static void keys(atn_dtype type, const void *const *rows, uint32_t d, float *dst)
+/* Components i .. i+7 of 32 rows: asks for a share of the cache lines that these make of other rows. */
+SIMD_INLINE void fetch_share(const void *const *ahead, uint32_t i, uint32_t size)
+{
+    uint32_t steps = 64 / (8 * size), share = ATTN_BLOCK / steps; /* steps of 8 components a line */
+    for (uint32_t j = 0; j < share; j++) {
+        __builtin_prefetch((const char *)ahead[i / 8 % steps * share + j] + i * size / 64 * 64);
+    }
+}
+
+static void keys(atn_dtype type, const void *const *rows, const void *const *ahead, uint32_t d, float *dst)
 {
     uint32_t i = 0;
-#if SIMD_AVX2
     for (; i + 8 <= d; i += 8) {
+#if SIMD_AVX2
         if (type == ATN_DTYPE_F16) {
             keys_16_f16(rows, i, dst);
             keys_16_f16(rows + 16, i, dst + 16);
+            fetch_share(ahead, i, 2);
         } else {
             for (uint32_t j = 0; j < ATTN_BLOCK; j += 8) {
                 keys_8_f32(rows + j, i, dst + j);
             }
+            fetch_share(ahead, i, 4);
         }
-    }
+#else
+        keys_plain(type, rows, i, i + 8, dst);
+        fetch_share(ahead, i, type == ATN_DTYPE_F16 ? 2 : 4);
 #endif
-    for (; i < d; i++) {
-        for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
-            dst[i * ATTN_BLOCK + j] =
-                type == ATN_DTYPE_F16 ? half_f16_to_f32(((const uint16_t *)rows[j])[i]) : ((const float *)rows[j])[i];
-        }
     }
+    keys_plain(type, rows, i, d, dst);
 }
 
 /* ---- scores ---- */
@@ -229,9 +249,10 @@ SIMD_INLINE vec load_values(atn_dtype type, const void *row, uint32_t i)
 
 /* Runs of C * 8 components from `at` on, as many as fit; returns where they end. R, C and type are constants where this is
  * inlined. */
-SIMD_INLINE uint32_t mix_run(const simd_mix *m, atn_dtype type, const void *const *v, uint32_t n, uint32_t d,
-                             uint32_t at, const int R, const int C)
+SIMD_INLINE uint32_t mix_run(const simd_mix *m, const atn_dtype type, const void *const *v, const void *const *ahead,
+                             uint32_t n, uint32_t d, uint32_t at, const int R, const int C)
 {
+    const int size = type == ATN_DTYPE_F16 ? 2 : 4;
     for (; at + (uint32_t)(C * VEC) <= d; at += (uint32_t)(C * VEC)) {
         vec acc[ATTN_TILE][8];
 #pragma GCC unroll 6
@@ -246,6 +267,9 @@ SIMD_INLINE uint32_t mix_run(const simd_mix *m, atn_dtype type, const void *cons
 #pragma GCC unroll 8
             for (int c = 0; c < C; c++) {
                 x[c] = load_values(type, v[j], at + (uint32_t)(c * VEC));
+                if (c % (64 / size / VEC) == 0) { /* a cache line's first; that of the same line again does no harm */
+                    __builtin_prefetch((const char *)ahead[j] + (at + (uint32_t)(c * VEC)) * (uint32_t)size);
+                }
             }
 #pragma GCC unroll 6
             for (int r = 0; r < R; r++) {
@@ -284,46 +308,47 @@ static void mix_rest(const simd_mix *m, uint32_t n_vec, atn_dtype type, const vo
     }
 }
 
-SIMD_INLINE void mix_type(const simd_mix *m, uint32_t n_vec, const atn_dtype type, const void *const *v, uint32_t n,
-                          uint32_t d)
+SIMD_INLINE void mix_type(const simd_mix *m, uint32_t n_vec, const atn_dtype type, const void *const *v,
+                          const void *const *ahead, uint32_t n, uint32_t d)
 {
     uint32_t at = 0;
     switch (n_vec) {
     case 1:
-        at = mix_run(m, type, v, n, d, at, 1, 8);
-        at = mix_run(m, type, v, n, d, at, 1, 4);
-        at = mix_run(m, type, v, n, d, at, 1, 1);
+        at = mix_run(m, type, v, ahead, n, d, at, 1, 8);
+        at = mix_run(m, type, v, ahead, n, d, at, 1, 4);
+        at = mix_run(m, type, v, ahead, n, d, at, 1, 1);
         break;
     case 2:
-        at = mix_run(m, type, v, n, d, at, 2, 4);
-        at = mix_run(m, type, v, n, d, at, 2, 1);
+        at = mix_run(m, type, v, ahead, n, d, at, 2, 4);
+        at = mix_run(m, type, v, ahead, n, d, at, 2, 1);
         break;
     case 3:
-        at = mix_run(m, type, v, n, d, at, 3, 4);
-        at = mix_run(m, type, v, n, d, at, 3, 1);
+        at = mix_run(m, type, v, ahead, n, d, at, 3, 4);
+        at = mix_run(m, type, v, ahead, n, d, at, 3, 1);
         break;
     case 4:
-        at = mix_run(m, type, v, n, d, at, 4, 2);
-        at = mix_run(m, type, v, n, d, at, 4, 1);
+        at = mix_run(m, type, v, ahead, n, d, at, 4, 2);
+        at = mix_run(m, type, v, ahead, n, d, at, 4, 1);
         break;
     case 5:
-        at = mix_run(m, type, v, n, d, at, 5, 2);
-        at = mix_run(m, type, v, n, d, at, 5, 1);
+        at = mix_run(m, type, v, ahead, n, d, at, 5, 2);
+        at = mix_run(m, type, v, ahead, n, d, at, 5, 1);
         break;
     default:
-        at = mix_run(m, type, v, n, d, at, 6, 2);
-        at = mix_run(m, type, v, n, d, at, 6, 1);
+        at = mix_run(m, type, v, ahead, n, d, at, 6, 2);
+        at = mix_run(m, type, v, ahead, n, d, at, 6, 1);
         break;
     }
     mix_rest(m, n_vec, type, v, n, d, at);
 }
 
-static void mix(const simd_mix *m, uint32_t n_vec, atn_dtype type, const void *const *v, uint32_t n, uint32_t d)
+static void mix(const simd_mix *m, uint32_t n_vec, atn_dtype type, const void *const *v, const void *const *ahead,
+                uint32_t n, uint32_t d)
 {
     if (type == ATN_DTYPE_F16) {
-        mix_type(m, n_vec, ATN_DTYPE_F16, v, n, d);
+        mix_type(m, n_vec, ATN_DTYPE_F16, v, ahead, n, d);
     } else {
-        mix_type(m, n_vec, ATN_DTYPE_F32, v, n, d);
+        mix_type(m, n_vec, ATN_DTYPE_F32, v, ahead, n, d);
     }
 }
 

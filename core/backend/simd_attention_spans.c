@@ -60,39 +60,23 @@ static uint32_t block_sight(const attn_call *c, const atn_attn_seq *seq, const q
 
 /* ---- keys and values ---- */
 
-static const void *kv_address(const atn_kv_layout *kv, const atn_buffer *buf, size_t off, const int32_t *pages,
-                              uint64_t pos, uint32_t kv_head)
+/* Where the block's rows of K (or of V) lie that are in `need`; others are `none`. Page numbers of others are not looked at. */
+static void block_rows(const atn_kv_layout *kv, bool value, const int32_t *pages, uint64_t b0, uint32_t kv_head,
+                       uint32_t need, const void *none, const void **rows)
 {
-    int32_t page = pages[pos / kv->page_tokens];
-    assert(page >= 0);
-    return (const char *)buf->mem.base + (size_t)page * kv->page_stride + off + kv_head * kv->head_stride +
-           (pos % kv->page_tokens) * kv->row_stride;
-}
-
-static void load_keys(const attn_call *c, attn_scratch *s, const atn_attn_seq *seq, uint32_t kv_head, uint64_t b0,
-                      uint32_t need)
-{
-    const atn_kv_layout *kv = &c->a->kv;
-    const void *rows[BLOCK];
+    const char *base = (const char *)(value ? kv->v_buf : kv->k_buf)->mem.base + (value ? kv->v_off : kv->k_off) +
+                       kv_head * kv->head_stride;
+    uint64_t page = b0 / kv->page_tokens;
+    uint32_t slot = (uint32_t)(b0 % kv->page_tokens);
     for (uint32_t j = 0; j < BLOCK; j++) {
-        rows[j] = need >> j & 1u ? kv_address(kv, kv->k_buf, kv->k_off, seq->pages, b0 + j, kv_head) : no_key;
-    }
-    c->kern->keys(kv->type, rows, c->a->head_dim, s->keys);
-}
-
-/* Where the block's values lie; with `widen` as floats. */
-static void load_values(const attn_call *c, attn_scratch *s, const atn_attn_seq *seq, uint32_t kv_head, uint64_t b0,
-                        uint32_t need, bool widen)
-{
-    const atn_kv_layout *kv = &c->a->kv;
-    for (uint32_t j = 0; j < BLOCK; j++) {
+        rows[j] = none;
         if (need >> j & 1u) {
-            s->v[j] = kv_address(kv, kv->v_buf, kv->v_off, seq->pages, b0 + j, kv_head);
-            if (widen) {
-                float *room = s->values + j * c->a->head_dim_v;
-                c->kern->widen(s->v[j], room, c->a->head_dim_v);
-                s->v[j] = room;
-            }
+            assert(pages[page] >= 0);
+            rows[j] = base + (size_t)pages[page] * kv->page_stride + slot * kv->row_stride;
+        }
+        if (++slot == kv->page_tokens) {
+            slot = 0;
+            page++;
         }
     }
 }
@@ -141,7 +125,8 @@ static uint32_t list_values(const attn_scratch *s, uint32_t of, const void **lis
 }
 
 /* Takes the values into up to six vectors: first together, as far as all keep the same keys, then each what is left. */
-static void mix_tile(const attn_call *c, attn_scratch *s, uint32_t first, uint32_t n, atn_dtype type)
+static void mix_tile(const attn_call *c, attn_scratch *s, uint32_t first, uint32_t n, atn_dtype type,
+                     const void *const *ahead)
 {
     simd_mix m;
     uint32_t differ = 0;
@@ -156,33 +141,56 @@ static void mix_tile(const attn_call *c, attn_scratch *s, uint32_t first, uint32
     const void *list[BLOCK];
     uint32_t shared = list_values(s, v[0].kept & same, list);
     if (shared) {
-        c->kern->mix(&m, n, type, list, shared, c->a->head_dim_v);
+        c->kern->mix(&m, n, type, list, ahead ? ahead : list, shared, c->a->head_dim_v);
     }
     for (uint32_t i = 0; i < n && differ; i++) {
         uint32_t rest = list_values(s, v[i].kept & ~same, list);
         if (rest) {
             simd_mix one = {.acc = {m.acc[i]}, .keep = {shared ? 1.0f : m.keep[i]}, .p = {m.p[i] + shared}};
-            c->kern->mix(&one, 1, type, list, rest, c->a->head_dim_v);
+            c->kern->mix(&one, 1, type, list, list, rest, c->a->head_dim_v);
         }
     }
 }
 
-/* Takes block b0 into the span states of n vectors. */
-static void block_visit(const attn_call *c, attn_scratch *s, const atn_attn_seq *seq, uint32_t n, uint32_t kv_head,
-                        uint64_t b0)
+/* Rows of half floats become rows of floats. */
+static void widen_values(const attn_call *c, attn_scratch *s, uint32_t need)
 {
-    uint32_t sight[MAX_VECTORS], need = 0;
+    for (uint32_t j = 0; j < BLOCK; j++) {
+        if (need >> j & 1u) {
+            float *room = s->values + j * c->a->head_dim_v;
+            c->kern->widen(s->v[j], room, c->a->head_dim_v);
+            s->v[j] = room;
+        }
+    }
+}
+
+/* What the n vectors see of block b0: sight[i] of each, and together. */
+static uint32_t block_sights(const attn_call *c, const attn_scratch *s, const atn_attn_seq *seq, uint32_t n,
+                             uint64_t b0, uint32_t *sight)
+{
+    uint32_t need = 0;
     for (uint32_t i = 0; i < n; i++) {
         sight[i] = block_sight(c, seq, &s->vec[i], b0);
         need |= sight[i];
     }
-    if (need == 0) {
-        return;
-    }
-    load_keys(c, s, seq, kv_head, b0, need);
+    return need;
+}
+
+/* Takes block b0 into the span states of n vectors; `next` is what they see of the block after it. */
+static void block_visit(const attn_call *c, attn_scratch *s, const atn_attn_seq *seq, uint32_t n, uint32_t kv_head,
+                        uint64_t b0, const uint32_t *sight, uint32_t need, uint32_t next)
+{
+    const atn_kv_layout *kv = &c->a->kv;
+    const void *rows[BLOCK];
+    block_rows(kv, true, seq->pages, b0, kv_head, need, no_key, s->v);
+    block_rows(kv, false, seq->pages, b0, kv_head, need, no_key, rows);
+    c->kern->keys(kv->type, rows, s->v, c->a->head_dim, s->keys);
     c->kern->scores(s->q, n, s->keys, c->a->head_dim, s->scores);
-    bool widen = n > ATTN_TILE && c->a->kv.type == ATN_DTYPE_F16;
-    load_values(c, s, seq, kv_head, b0, need, widen);
+    block_rows(kv, false, seq->pages, b0 + BLOCK, kv_head, next, no_key, rows);
+    bool widen = n > ATTN_TILE && kv->type == ATN_DTYPE_F16;
+    if (widen) {
+        widen_values(c, s, need);
+    }
     for (uint32_t i = 0; i < n; i++) {
         query_vector *v = &s->vec[i];
         float *p = s->scores + (size_t)i * BLOCK;
@@ -196,7 +204,7 @@ static void block_visit(const attn_call *c, attn_scratch *s, const atn_attn_seq 
         }
     }
     for (uint32_t i = 0; i < n; i += ATTN_TILE) {
-        mix_tile(c, s, i, n - i < ATTN_TILE ? n - i : ATTN_TILE, widen ? ATN_DTYPE_F32 : c->a->kv.type);
+        mix_tile(c, s, i, n - i < ATTN_TILE ? n - i : ATTN_TILE, widen ? ATN_DTYPE_F32 : kv->type, i ? NULL : rows);
     }
 }
 
@@ -215,8 +223,15 @@ void simd_span_run(const attn_call *c, attn_scratch *s, const atn_attn_seq *seq,
     }
     lo = lo > span * SPAN ? lo : span * SPAN;
     hi = hi < (span + 1) * SPAN ? hi : (span + 1) * SPAN;
-    for (uint64_t b0 = lo / BLOCK * BLOCK; b0 < hi; b0 += BLOCK) {
-        block_visit(c, s, seq, n, kv_head, b0);
+    uint32_t sight[2][MAX_VECTORS], need[2];
+    uint32_t now = 0;
+    lo = lo / BLOCK * BLOCK;
+    need[0] = lo < hi ? block_sights(c, s, seq, n, lo, sight[0]) : 0;
+    for (uint64_t b0 = lo; b0 < hi; b0 += BLOCK, now ^= 1u) {
+        need[now ^ 1u] = b0 + BLOCK < hi ? block_sights(c, s, seq, n, b0 + BLOCK, sight[now ^ 1u]) : 0;
+        if (need[now]) {
+            block_visit(c, s, seq, n, kv_head, b0, sight[now], need[now], need[now ^ 1u]);
+        }
     }
 }
 
@@ -226,11 +241,13 @@ void simd_head_weights(const attn_call *c, attn_scratch *s, const atn_attn_seq *
                        const simd_softmax *final, float *weights)
 {
     query_vector *v = &s->vec[0];
+    const void *rows[BLOCK];
     simd_vector_init(c, seq, row, head, s, 0);
     memset(weights, 0, seq->n_keys * sizeof *weights);
     for (uint64_t b0 = v->lo / BLOCK * BLOCK; b0 < v->hi; b0 += BLOCK) {
         uint32_t sight = block_sight(c, seq, v, b0);
-        load_keys(c, s, seq, head / c->group, b0, sight);
+        block_rows(&c->a->kv, false, seq->pages, b0, head / c->group, sight, no_key, rows);
+        c->kern->keys(c->a->kv.type, rows, rows, c->a->head_dim, s->keys);
         c->kern->scores(s->q, 1, s->keys, c->a->head_dim, s->scores);
         adjust_scores(c, seq, v, b0, s->scores);
         c->kern->weights(s->scores, final->m, final->l);

@@ -60,7 +60,7 @@ static void check_definition(const simd_attn_kernels *kern)
         uint32_t n = d % 7 + 1, n_vec = d % 6 + 1, n_keys = d % ATTN_BLOCK + 1;
         atn_dtype type = d / 2 % 2 ? ATN_DTYPE_F16 : ATN_DTYPE_F32;
         const void *const *rows = type == ATN_DTYPE_F16 ? b->f16 : b->f32;
-        kern->keys(type, rows, d, keys);
+        kern->keys(type, rows, rows, d, keys);
         kern->scores(vectors, n, keys, d, s);
         simd_mix m;
         fill(acc, 6 * N, d);
@@ -86,7 +86,7 @@ static void check_definition(const simd_attn_kernels *kern)
                 want[r * N + i] = x;
             }
         }
-        kern->mix(&m, n_vec, type, rows, n_keys, d);
+        kern->mix(&m, n_vec, type, rows, rows, n_keys, d);
         assert_same(acc, want, 6 * N, "mix", d);
     }
     free(b);
