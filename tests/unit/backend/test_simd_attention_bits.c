@@ -1,6 +1,6 @@
 /* simd's attention and row ops give the same bits from every instruction set, and however the work is cut: every kernel of the
- * tables against the generic one, whole attention calls against those of the generic table with one thread, and the
- * half floats against the conversion that defines them. */
+ * tables against the generic one, whole attention calls against those of the generic table with one thread (and calls beyond the
+ * sizes that are planned for against smaller ones), and the half floats against the conversion that defines them. */
 #include "tests/parity/attn_case.h"
 #include "tests/parity/tables.h"
 
@@ -307,9 +307,111 @@ static void calls_agree(void **state)
     atn_backend_close(be);
 }
 
+/* ---- calls beyond the plan's sizes ---- */
+
+enum { WIDE = 1024, LONG = 65 * 512 + 7, MANY = 300, SLOTS = 32 };
+
+/* One KV head of d and dv whose every page is page 0: as many keys as one likes, in little memory. */
+static atn_attn_args one_page(box *q, box *out, atn_buffer *kv, uint32_t n_head, uint32_t d, uint32_t dv)
+{
+    atn_attn_args a = {.q = q->mat,
+                       .out = out->mat,
+                       .kv = {.k_buf = kv,
+                              .v_buf = kv,
+                              .v_off = SLOTS * d * sizeof(float),
+                              .row_stride = d * sizeof(float),
+                              .page_tokens = SLOTS,
+                              .type = ATN_DTYPE_F32},
+                       .n_head = n_head,
+                       .n_head_kv = 1,
+                       .head_dim = d,
+                       .head_dim_v = dv,
+                       .scale = 0.5f,
+                       .causal = true};
+    return a;
+}
+
+static atn_buffer *random_buffer(atn_backend *be, size_t floats)
+{
+    atn_buffer *buf = NULL;
+    atn_err err;
+    assert_int_equal(atn_buffer_new(be, floats * sizeof(float), true, &buf, &err), ATN_OK);
+    fill(atn_buffer_host(buf), floats, 5);
+    return buf;
+}
+
+/* 32 wide heads over 66 spans have more span states than there is room for; 4 of them alone have not, and their spans are shared
+ * out. */
+static void more_spans_than_room(void **state)
+{
+    (void)state;
+    simd_floats f;
+    atn_backend *be = open_isa(simd_floats_pick("avx2", &f) ? "avx2" : "generic", 2);
+    static const int32_t pages[LONG / SLOTS + 1];
+    box q = box_new(be, 1, 32 * 8, 0, 1), all = box_new(be, 1, 32 * WIDE, 0, 2), some = box_new(be, 1, 4 * WIDE, 0, 3);
+    atn_buffer *kv = random_buffer(be, SLOTS * 2 * WIDE);
+    atn_attn_seq seq = {.pages = pages, .n_q = 1, .q_pos = LONG - 1, .n_keys = LONG};
+    atn_attn_args a = one_page(&q, &all, kv, 32, WIDE, WIDE);
+    a.head_dim = 8;
+    a.seqs = &seq;
+    a.n_seqs = 1;
+    atn_attention(be, &a);
+    wait_ok(be);
+    a.out = some.mat;
+    a.q.cols = 4 * 8;
+    a.n_head = 4;
+    atn_attention(be, &a);
+    wait_ok(be);
+    assert_memory_equal(box_row(&some, 0), box_row(&all, 0), 4 * WIDE * sizeof(float));
+    atn_buffer_free(kv);
+    box_free(&q);
+    box_free(&all);
+    box_free(&some);
+    atn_backend_close(be);
+}
+
+/* More sequences than are shared out at a time, some without rows, one long: each as alone. */
+static void many_sequences(void **state)
+{
+    (void)state;
+    simd_floats f;
+    atn_backend *be = open_isa(simd_floats_pick("avx2", &f) ? "avx2" : "generic", 2);
+    static const int32_t pages[64];
+    static atn_attn_seq seqs[MANY];
+    box q = box_new(be, MANY, 2 * 16, 0, 1), out = box_new(be, MANY, 2 * 16, 0, 2),
+        one = box_new(be, MANY, 2 * 16, 0, 3);
+    atn_buffer *kv = random_buffer(be, SLOTS * 2 * 16);
+    atn_attn_args a = one_page(&q, &out, kv, 2, 16, 16);
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < MANY; i++) {
+        uint32_t n_keys = i == 258 ? 2000 : i % 70 + 1, n_q = i % 7 != 3;
+        seqs[i] = (atn_attn_seq){.pages = pages, .q_row = row, .n_q = n_q, .q_pos = n_keys - 1, .n_keys = n_keys};
+        row += n_q;
+    }
+    a.seqs = seqs;
+    a.n_seqs = MANY;
+    atn_attention(be, &a);
+    a.out = one.mat;
+    a.n_seqs = 1;
+    for (uint32_t i = 0; i < MANY; i++) {
+        a.seqs = &seqs[i];
+        atn_attention(be, &a);
+    }
+    wait_ok(be);
+    for (uint32_t r = 0; r < row; r++) {
+        assert_memory_equal(box_row(&out, r), box_row(&one, r), 2 * 16 * sizeof(float));
+    }
+    atn_buffer_free(kv);
+    box_free(&q);
+    box_free(&out);
+    box_free(&one);
+    atn_backend_close(be);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(definition), cmocka_unit_test(kernels_agree),
-                                       cmocka_unit_test(half_floats), cmocka_unit_test(calls_agree)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(definition),           cmocka_unit_test(kernels_agree),
+                                       cmocka_unit_test(half_floats),          cmocka_unit_test(calls_agree),
+                                       cmocka_unit_test(more_spans_than_room), cmocka_unit_test(many_sequences)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
