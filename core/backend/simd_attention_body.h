@@ -229,8 +229,7 @@ static uint32_t softmax(float *s, uint32_t sight, simd_softmax *state, float *ke
     float m = v_largest(top);
     m = m > state->m ? m : state->m;
     for (int c = 0; c < 4; c++) {
-        vec p = v_exp(x[c] - v_set1(m));
-        x[c] = (vec)((ivec)p & lanes_of(kept, c * VEC));
+        x[c] = v_exp(x[c] - v_set1(m)); /* 0 for what is not in sight */
         v_store(s + c * VEC, x[c]);
     }
     *keep = state->seen ? exp_one(state->m - m) : 0.0f;

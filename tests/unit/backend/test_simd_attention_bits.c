@@ -5,6 +5,7 @@
 #include "tests/parity/tables.h"
 
 enum { N = 203 };
+static const uint64_t ATTENTION_BITS = 0x69ae44ac3bd8a9b3, ROWS_BITS = 0x97615d5ffbf6816d;
 
 static void fill(float *x, size_t n, uint32_t seed)
 {
@@ -283,6 +284,48 @@ static void check_calls(const char *isa, uint32_t threads, box *want, attn_case 
     atn_backend_close(be);
 }
 
+/* FNV-1a of a row's bits. */
+static uint64_t hash_row(uint64_t h, const float *x, size_t n)
+{
+    const unsigned char *p = (const unsigned char *)x;
+    for (size_t i = 0; i < n * sizeof *x; i++) {
+        h = (h ^ p[i]) * 0x100000001b3u;
+    }
+    return h;
+}
+
+/* The bits of simd-1 themselves, so that its arithmetic does not change without its name. */
+static void the_bits_of_simd_1(void **state)
+{
+    (void)state;
+    uint64_t attention = 0xcbf29ce484222325u, rows = attention;
+    atn_backend *be = open_isa("generic", 1);
+    for (size_t i = 0; i < N_ATTN_SHAPES; i++) {
+        attn_case *c = case_new(be, &attn_shapes[i]);
+        case_run(be, c);
+        for (uint32_t r = 0; r < c->rows; r++) {
+            attention = hash_row(attention, box_row(&c->out, r), c->out.mat.cols);
+        }
+        case_free(c);
+    }
+    atn_backend_close(be);
+    static float x[N], w[N], table[N + 1], y[N];
+    fill(x, N, 1);
+    fill(w, N, 2);
+    fill(table, N + 1, 3);
+    for (int k = 0; k < 2; k++) {
+        simd_rows_generic.norm(y, x, w, k ? table : NULL, k, 1e-6f, N);
+        rows = hash_row(rows, y, N);
+        simd_rows_generic.activate(k ? ATN_ACT_SILU : ATN_ACT_GELU_TANH, y, x, w, N);
+        rows = hash_row(rows, y, N);
+        simd_rows_generic.rope(y, table, k ? ATN_ROPE_HALVES : ATN_ROPE_ADJACENT, N - 1);
+        rows = hash_row(rows, y, N);
+    }
+    if (attention != ATTENTION_BITS || rows != ROWS_BITS) {
+        fail_msg("0x%016llx, 0x%016llx", (unsigned long long)attention, (unsigned long long)rows);
+    }
+}
+
 static void calls_agree(void **state)
 {
     (void)state;
@@ -410,8 +453,9 @@ static void many_sequences(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(definition),           cmocka_unit_test(kernels_agree),
-                                       cmocka_unit_test(half_floats),          cmocka_unit_test(calls_agree),
-                                       cmocka_unit_test(more_spans_than_room), cmocka_unit_test(many_sequences)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(definition),         cmocka_unit_test(kernels_agree),
+                                       cmocka_unit_test(half_floats),        cmocka_unit_test(calls_agree),
+                                       cmocka_unit_test(the_bits_of_simd_1), cmocka_unit_test(more_spans_than_room),
+                                       cmocka_unit_test(many_sequences)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
