@@ -1,6 +1,6 @@
 /* See app.h. The socket listens before the model is loaded, so that probes can tell loading from dead; loading runs on
- * another thread. The first signal drains: readiness goes away, running requests end or are cut at the drain timeout. The
- * second one ends the process at once. Everything is taken down in the reverse order of its making. */
+ * another thread. The first signal drains: readiness goes away, running requests end or are cut at the drain timeout; a model
+ * that still loads is not waited for. The second one ends the process at once. Everything is taken down in the reverse order of its making. */
 #include "server/app.h"
 
 #include "core/base/log.h"
@@ -56,6 +56,22 @@ static void on_engine_wake(void *arg)
     loop_wake(a->loop);
 }
 
+static atn_engine_params engine_params(app *a)
+{
+    const options *o = a->opt;
+    return (atn_engine_params){
+        .kv_bytes = (size_t)o->kv_bytes,
+        .kv_type = strcmp(o->kv_type, "f32") == 0 ? ATN_DTYPE_F32 : ATN_DTYPE_F16,
+        .max_sequences = (uint32_t)o->max_sequences,
+        .step_tokens = (uint32_t)o->step_tokens,
+        .max_waiting = (uint32_t)o->max_waiting,
+        .stall_ms = (uint32_t)o->stall_timeout * 1000,
+        .queue_ms = (uint32_t)o->queue_timeout * 1000,
+        .wake = on_engine_wake,
+        .wake_arg = a,
+    };
+}
+
 static atn_status load(app *a, atn_err *err)
 {
     const options *o = a->opt;
@@ -63,16 +79,7 @@ static atn_status load(app *a, atn_err *err)
     ATN_TRY(atn_model_open(
         o->model, &(atn_model_params){.context = (uint32_t)o->context, .allow_unknown_pre = o->allow_unknown_pre},
         a->backend, &a->model, err));
-    atn_engine_params p = {
-        .kv_bytes = (size_t)o->kv_bytes,
-        .kv_type = strcmp(o->kv_type, "f32") == 0 ? ATN_DTYPE_F32 : ATN_DTYPE_F16,
-        .max_sequences = (uint32_t)o->max_sequences,
-        .step_tokens = (uint32_t)o->step_tokens,
-        .max_waiting = (uint32_t)o->max_waiting,
-        .stall_ms = (uint32_t)o->stall_timeout * 1000,
-        .wake = on_engine_wake,
-        .wake_arg = a,
-    };
+    const atn_engine_params p = engine_params(a);
     return atn_engine_start(a->model, &p, &a->engine, err);
 }
 
@@ -128,10 +135,15 @@ static void on_wake(void *arg)
 static void stop_if_drained(app *a, mono_time now)
 {
     bool idle = api_active(a->api) == 0 && !http_busy(a->http);
-    if (a->draining && !a->loading && (idle || now.us >= a->drain_end.us)) {
-        log_info(idle ? "drained" : "drain timeout: cutting what still runs");
-        loop_stop(a->loop);
+    if (!a->draining || (!idle && now.us < a->drain_end.us)) {
+        return;
     }
+    if (a->loading) { /* nothing can stop the loading thread, and nothing of it is worth keeping */
+        log_info("stopped while the model was loading");
+        _exit(EXIT_SUCCESS);
+    }
+    log_info(idle ? "drained" : "drain timeout: cutting what still runs");
+    loop_stop(a->loop);
 }
 
 static void on_tick(void *arg, mono_time now)
@@ -169,6 +181,13 @@ static atn_status run_aside(void *arg, void (*work)(void *job), void (*done)(voi
     return loop_work(a->loop, work, done, job, err);
 }
 
+/* A signal while everything is taken down. */
+static void leave_at_once(int number)
+{
+    (void)number;
+    _exit(EXIT_SUCCESS);
+}
+
 /* ---- start and stop ---- */
 
 static void name_model(app *a)
@@ -194,7 +213,11 @@ static atn_status check(app *a, atn_err *err)
     if (access(o->model, R_OK) != 0) {
         return atn_fail(err, ATN_INVALID, "model", "there is no readable file of that name");
     }
-    if (!http_is_loopback(o->host) && o->api_key_file == NULL && !o->allow_open) {
+    bool loopback;
+    ATN_TRY(http_check_host(o->host, &loopback, err));
+    const atn_engine_params p = engine_params(a);
+    ATN_TRY(atn_engine_check(&p, err));
+    if (!loopback && o->api_key_file == NULL && !o->allow_open) {
         return atn_fail(err, ATN_INVALID, "host",
                         "serving beyond the loopback needs --api-key-file, or --allow-open to serve anybody");
     }
@@ -214,6 +237,7 @@ static atn_status start(app *a, atn_err *err)
         .max_session_tokens = MAX_SESSION_TOKENS,
         .max_turns_waiting = MAX_TURNS_WAITING,
         .max_batch_prompts = MAX_BATCH_PROMPTS,
+        .queue_s = (uint32_t)o->queue_timeout,
         .ping_s = (uint32_t)o->ping_interval,
         .run_aside = run_aside,
         .run_arg = a,
@@ -277,6 +301,8 @@ static int serve(app *a)
     (void)dprintf(STDERR_FILENO, "listening on http://%s%s%s:%u\n", v6 ? "[" : "", a->opt->host, v6 ? "]" : "",
                   http_port(a->http));
     loop_run(a->loop);
+    (void)signal(SIGTERM, leave_at_once);
+    (void)signal(SIGINT, leave_at_once);
     stop(a);
     log_info("stopped");
     return a->exit_code;

@@ -15,7 +15,7 @@ typedef struct options {
     size_t n_allow_host;
     uint64_t kv_bytes, max_body;
     uint64_t port, threads, context, max_sequences, step_tokens, max_waiting, max_connections;
-    uint64_t max_sessions, session_ttl, drain_timeout, stall_timeout, ping_interval;
+    uint64_t max_sessions, session_ttl, drain_timeout, stall_timeout, queue_timeout, ping_interval;
     bool strict_model, allow_open, allow_unknown_pre;
 } options;
 

@@ -32,6 +32,7 @@
     X(TOO_LARGE, "too large", 413, "invalid_request_error")                         \
     X(MEDIA_TYPE, "unsupported content type", 415, "invalid_request_error")         \
     X(OVERLOADED, "overloaded", 429, "overloaded_error")                            \
+    X(NOMEM, "out of memory", 429, "overloaded_error")                              \
     X(CANCELLED, "cancelled", 499, "cancelled_error")                               \
     X(INTERNAL, "internal error", 500, "server_error")                              \
     X(NONFINITE, "the model computed a non-finite value", 500, "server_error")      \
@@ -39,7 +40,6 @@
     X(FORMAT, "malformed file", 500, "server_error")                                \
     X(UNSUPPORTED, "not supported", 501, "not_supported_error")                     \
     X(UNAVAILABLE, "not ready", 503, "unavailable_error")                           \
-    X(NOMEM, "out of memory", 503, "server_error")                                  \
     X(DEADLINE, "deadline passed", 504, "timeout_error")
 
 typedef enum atn_status {

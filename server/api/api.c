@@ -34,17 +34,13 @@ atn_status api_open(const api_settings *s, api **out, atn_err *err)
         free(a);
         return st;
     }
-    if (s->model != NULL && s->engine != NULL) {
-        api_set_engine(a, s->model, s->engine);
-    }
     *out = a;
     return ATN_OK;
 }
 
 void api_set_engine(api *a, atn_model *m, atn_engine *e)
 {
-    a->set.model = m;
-    a->set.engine = e;
+    a->model = m;
     a->engine = e;
     a->tok = atn_model_tokenizer(m);
     atn_model_get_info(m, &a->info);
@@ -125,21 +121,20 @@ size_t api_active(const api *a)
     return a->n_active;
 }
 
-void api_set_metrics_source(
-    api *a,
-    void (*fn)(void *arg, void (*emit)(void *out, const char *name, const char *help, const char *type, double value),
-               void *out),
-    void *arg)
+void api_set_metrics_source(api *a, api_metrics_fn *fn, void *arg)
 {
     a->metrics_source = fn;
     a->metrics_arg = arg;
 }
 
+atn_status api_loaded(const api *a, atn_err *err)
+{
+    return a->engine != NULL ? ATN_OK : atn_fail(err, ATN_UNAVAILABLE, NULL, "the model is loading");
+}
+
 atn_status api_accepting(const api *a, atn_err *err)
 {
-    if (a->engine == NULL) {
-        return atn_fail(err, ATN_UNAVAILABLE, NULL, "the model is loading");
-    }
+    ATN_TRY(api_loaded(a, err));
     if (a->draining) {
         return atn_fail(err, ATN_UNAVAILABLE, NULL, "the server is stopping");
     }

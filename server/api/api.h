@@ -10,16 +10,14 @@
 typedef struct api api;
 
 typedef struct api_settings {
-    atn_model *model;   /* both NULL while the model loads: api_set_engine brings them; until then */
-    atn_engine *engine; /* readiness is 503 and routes that need either answer 503 */
-    const char *model_id;       /* name shown to clients: --model-id, or the file's name without .gguf */
-    const char *version;        /* "0.1.0" */
-    bool strict_model;          /* a request naming another model gets 404 */
-    size_t max_body;            /* bytes of a request body; routes may set less */
+    const char *model_id; /* name shown to clients: --model-id, or the file's name without .gguf */
+    const char *version;  /* "0.1.0" */
+    bool strict_model;    /* a request naming another model gets 404 */
+    size_t max_body;      /* bytes of a request body; routes may set less */
     uint32_t max_sessions, session_ttl_s, max_session_tokens, max_turns_waiting;
     uint32_t max_batch_prompts; /* prompts in one /v1/completions */
     uint32_t ping_s;            /* SSE comment after this long without a write; 0: never */
-    uint32_t default_max_tokens; /* when a request names none: 0: up to the context */
+    uint32_t queue_s;           /* a turn that has waited so long for its session ends with 504 */
     /* Runs work(job) on another thread and then done(job) on this one: large bodies are parsed so. NULL: they are parsed on
      * this thread. */
     atn_status (*run_aside)(void *arg, void (*work)(void *job), void (*done)(void *job), void *job, atn_err *err);
@@ -30,13 +28,14 @@ struct request_head;
 struct fields;
 struct parsed;
 /* See door.h. */
-typedef atn_status door_fn(const api *a, const struct request_head *head, struct fields *top, struct parsed *out, atn_err *err);
+typedef atn_status door_fn(const api *a, const struct request_head *head, struct fields *top, struct parsed *out,
+                           atn_err *err);
 
 typedef struct api_route {
-    const char *method, *path; /* "{id}" matches one segment, "{id...}" the rest */
-    unsigned rights;           /* all needed; 0: public */
-    bool tgi;                  /* errors in TGI's shape, validation as 422 */
-    size_t max_body;           /* 0: the setting */
+    const char *method, *path;           /* "{id}" matches one segment, "{id...}" the rest */
+    unsigned rights;                     /* all needed; 0: public */
+    bool tgi;                            /* errors in TGI's shape, validation as 422 */
+    size_t max_body;                     /* 0: the setting */
     void (*handle)(api *a, exchange *x); /* answers, now or later; or */
     door_fn *parse;                      /* what reads a body that holds text, see door.h */
 } api_route;
@@ -44,14 +43,14 @@ typedef struct api_route {
 /* Looks a request up before its body is read. NULL: no such path (allow is "") or no such method (allow: the methods that
  * exist, for the Allow header, static memory). HEAD finds the GET route. */
 const api_route *api_find_route(const char *method, const char *path, const char **allow);
-/* The i-th route, NULL past the end: for tests that walk them all. */
-const api_route *api_route_at(size_t i);
 
 atn_status api_open(const api_settings *s, api **out, atn_err *err) ATN_MUST_CHECK;
-/* Once, when the model is loaded. Both outlive the api. */
+/* Once, when the model is loaded; until then readiness is 503, and so are routes that need it. Both outlive the api. */
 void api_set_engine(api *a, atn_model *m, atn_engine *e);
 void api_close(api *a); /* after every exchange is closed and all that was run aside is done */
 void api_handle(api *a, const api_route *r, exchange *x);
+/* Seconds for Retry-After; 0: none. */
+unsigned api_retry_after_s(atn_status code);
 /* Answers with an error in the shape of route r (NULL: OpenAI's). retry_after_s 0: no header. */
 void api_reply_error(exchange *x, const api_route *r, const atn_err *err, unsigned retry_after_s);
 /* The same as bytes, for http to answer where no exchange exists yet. Returns the length, 0 when out is too small. */
@@ -61,7 +60,10 @@ void api_on_engine_wake(api *a);         /* some stream has news */
 void api_on_tick(api *a, mono_time now); /* about four times a second: pings, TTLs */
 void api_set_draining(api *a);           /* readiness goes 503, new work is refused with 503 */
 size_t api_active(const api *a);         /* generations not yet ended, and bodies being parsed aside */
+/* One sample of a metric. type: "gauge" or "counter". */
+typedef void api_emit_fn(void *out, const char *name, const char *help, const char *type, double value);
+typedef void api_metrics_fn(void *arg, api_emit_fn *emit, void *out);
 /* Lets http add its own gauges and counters to /metrics: called when a scrape is rendered. */
-void api_set_metrics_source(api *a, void (*fn)(void *arg, void (*emit)(void *out, const char *name, const char *help, const char *type, double value), void *out), void *arg);
+void api_set_metrics_source(api *a, api_metrics_fn *fn, void *arg);
 
 #endif

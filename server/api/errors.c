@@ -26,13 +26,13 @@ static tgi_error tgi_of(atn_status code)
     case ATN_TOO_LARGE:
         return (tgi_error){413, "validation", "Input validation error: "};
     case ATN_OVERLOADED:
+    case ATN_NOMEM:
         return (tgi_error){429, "overloaded", "Model is overloaded: "};
     case ATN_CANCELLED:
     case ATN_INTERNAL:
     case ATN_NONFINITE:
     case ATN_IO:
     case ATN_FORMAT:
-    case ATN_NOMEM:
         return (tgi_error){424, "generation", "Request failed during generation: "};
     case ATN_DEADLINE:
         return (tgi_error){504, "timeout", ""};
@@ -90,6 +90,19 @@ size_t api_error_json(const api_route *r, const atn_err *err, char *out, size_t 
     return n;
 }
 
+unsigned api_retry_after_s(atn_status code)
+{
+    switch (code) {
+    case ATN_OVERLOADED:
+    case ATN_NOMEM:
+        return RETRY_OVERLOADED_S;
+    case ATN_UNAVAILABLE:
+        return RETRY_UNAVAILABLE_S;
+    default:
+        return 0;
+    }
+}
+
 void api_reply_error(exchange *x, const api_route *r, const atn_err *err, unsigned retry_after_s)
 {
     buf b;
@@ -111,8 +124,5 @@ void api_reply_error(exchange *x, const api_route *r, const atn_err *err, unsign
 
 void api_fail(exchange *x, const atn_err *err)
 {
-    unsigned retry = err->code == ATN_OVERLOADED    ? RETRY_OVERLOADED_S
-                     : err->code == ATN_UNAVAILABLE ? RETRY_UNAVAILABLE_S
-                                                    : 0;
-    api_reply_error(x, x->route, err, retry);
+    api_reply_error(x, x->route, err, api_retry_after_s(err->code));
 }

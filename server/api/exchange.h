@@ -17,13 +17,13 @@
 typedef struct exchange exchange;
 
 enum { /* rights of a key, a bit set */
-    RIGHT_INFER = 1,
-    RIGHT_ADMIN = 2,          /* metrics, sessions of its own domain are INFER */
-    RIGHT_ATTENTION_FULL = 4,
+       RIGHT_INFER = 1,
+       RIGHT_ADMIN = 2, /* metrics, sessions of its own domain are INFER */
+       RIGHT_ATTENTION_FULL = 4,
 };
 
 typedef struct identity {
-    const char *name;  /* key's name, "anonymous" without keys; lives as long as the server */
+    const char *name; /* key's name, "anonymous" without keys; lives as long as the server */
     unsigned rights;
     uint64_t key_hash; /* isolation domain before any cache_salt; same key, same value while the server runs */
 } identity;

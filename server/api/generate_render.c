@@ -233,14 +233,8 @@ static void put_sequence(buf *b, const turn *t, uint32_t i)
 static uint32_t best_answer(const turn *t)
 {
     uint32_t best = 0;
-    double best_mean = -1e300;
-    for (uint32_t i = 0; i < t->n_answers; i++) {
-        const turn_answer *ans = &t->answers[i];
-        double mean = ans->n_ids > 0 ? ans->logprob_sum / ans->n_ids : 0;
-        if (mean > best_mean) {
-            best = i;
-            best_mean = mean;
-        }
+    for (uint32_t i = 1; i < t->n_answers; i++) {
+        best = turn_answer_better(&t->answers[i], &t->answers[best]) ? i : best;
     }
     return best;
 }

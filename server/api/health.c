@@ -59,8 +59,7 @@ void handle_readyz(api *a, exchange *x)
         bool gone = strcmp(x->path, "/readyz") == 0 && query_has(x->query, "drain=404");
         (void)atn_fail(&err, gone ? ATN_NOT_FOUND : ATN_UNAVAILABLE, NULL, "the server is shutting down");
         api_fail(x, &err);
-    } else if (a->engine == NULL) {
-        (void)atn_fail(&err, ATN_UNAVAILABLE, NULL, "the model is loading");
+    } else if (api_loaded(a, &err) != ATN_OK) {
         api_fail(x, &err);
     } else {
         reply_ok(x);

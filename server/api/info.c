@@ -56,7 +56,7 @@ static void put_tgi(buf *b, const api *a, const atn_engine_info *e)
 static void put_backends(buf *b, const api *a)
 {
     atn_backend_caps caps;
-    atn_backend_get_caps(atn_model_backend(a->set.model), &caps);
+    atn_backend_get_caps(atn_model_backend(a->model), &caps);
     put_comma(b);
     buf_puts(b, "\"backends\":[");
     const char *name;
@@ -125,7 +125,7 @@ static void put_limits(buf *b, const api *a, const atn_engine_info *e)
     put_count(b, "sequences", e->max_sequences);
     put_count(b, "step_tokens", e->step_tokens);
     put_count(b, "waiting_requests", e->max_waiting);
-    put_count(b, "default_max_tokens", a->set.default_max_tokens);
+    put_count(b, "queue_timeout_seconds", a->set.queue_s);
     put_count(b, "choices", api_max_choices(a));
     put_count(b, "stop_strings", PARAMS_MAX_STOPS);
     put_count(b, "stop_string_bytes", ATN_MAX_STOP_BYTES);
@@ -171,9 +171,8 @@ static void put_text_side(buf *b, const api *a)
 
 void handle_info(api *a, exchange *x)
 {
-    if (a->engine == NULL) {
-        atn_err err;
-        (void)atn_fail(&err, ATN_UNAVAILABLE, NULL, "the model is loading");
+    atn_err err;
+    if (api_loaded(a, &err) != ATN_OK) {
         api_fail(x, &err);
         return;
     }
@@ -216,6 +215,12 @@ void handle_hello(api *a, exchange *x)
     }
     buf_puts(&b, "\n");
     buf_puts(&b, routes);
-    x->ops->reply(x, b.failed ? 503 : 200, "text/plain; charset=utf-8", NULL, 0, &b);
+    if (b.failed) {
+        atn_err err;
+        (void)atn_fail(&err, ATN_NOMEM, NULL, "no memory for the answer");
+        api_fail(x, &err);
+    } else {
+        x->ops->reply(x, 200, "text/plain; charset=utf-8", NULL, 0, &b);
+    }
     buf_free(&b);
 }

@@ -18,7 +18,7 @@ process_usage process_usage_now(void);
 typedef struct metrics_view {
     const atn_metrics *engine; /* all zero while there is none */
     process_usage process;
-    uint64_t sessions; /* sessions that exist */
+    uint64_t sessions;      /* sessions that exist */
     uint64_t parsing_bytes; /* of large bodies that are being parsed */
     const char *version;
 } metrics_view;

@@ -20,9 +20,8 @@ static void put_model(buf *b, const api *a)
 /* A balancer may take this route for its readiness probe, so it is not there before the model is. */
 static bool loaded(const api *a, exchange *x)
 {
-    if (a->engine == NULL) {
-        atn_err err;
-        (void)atn_fail(&err, ATN_UNAVAILABLE, NULL, "the model is loading");
+    atn_err err;
+    if (api_loaded(a, &err) != ATN_OK) {
         api_fail(x, &err);
         return false;
     }

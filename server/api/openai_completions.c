@@ -360,19 +360,13 @@ static void on_piece(turn *t, const turn_piece *p)
     }
 }
 
-/* The likelier of two answers, by log-probability a token. */
-static bool better(const turn_answer *a, const turn_answer *b)
-{
-    return a->logprob_sum * (b->n_ids > 0 ? b->n_ids : 1) > b->logprob_sum * (a->n_ids > 0 ? a->n_ids : 1);
-}
-
 /* Numbers of the prompt's n best answers; all of them, in order, when all are asked for. */
 static void pick(const turn *t, uint32_t prompt, uint32_t n, uint32_t out[ATN_MAX_CHOICES])
 {
     uint32_t all = t->params.n_choices, order[ATN_MAX_CHOICES];
     for (uint32_t i = 0; i < all; i++) {
         uint32_t at = i, answer = prompt * all + i;
-        while (n < all && at > 0 && better(&t->answers[answer], &t->answers[order[at - 1]])) {
+        while (n < all && at > 0 && turn_answer_better(&t->answers[answer], &t->answers[order[at - 1]])) {
             order[at] = order[at - 1];
             at--;
         }

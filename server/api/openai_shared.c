@@ -65,7 +65,7 @@ atn_status openai_read(const api *a, const request_head *head, fields *f, const 
     (void)fields_get(f, "user"); /* a label for OpenAI's own abuse reports */
 
     atn_backend_caps caps;
-    atn_backend_get_caps(atn_model_backend(a->set.model), &caps);
+    atn_backend_get_caps(atn_model_backend(a->model), &caps);
     call->fingerprint = caps.numerics;
     call->model = a->set.model_id;
     call->created = (int64_t)time(NULL);

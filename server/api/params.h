@@ -13,19 +13,19 @@
 enum { PARAMS_MAX_STOPS = 16 }; /* stop strings that a request may name */
 
 typedef struct gen_params {
-    atn_sample_params sample; /* sample.bias points into `bias` */
-    atn_logit_bias *bias;     /* malloc'ed, [sample.n_bias] */
+    atn_sample_params sample;       /* sample.bias points into `bias` */
+    atn_logit_bias *bias;           /* malloc'ed, [sample.n_bias] */
     bool has_temperature, has_seed; /* the request named them */
     bool has_max_new;
-    uint32_t max_new_tokens; /* when has_max_new; else the turn takes the server's default or what is left */
-    uint32_t n_choices;      /* 1 .. ATN_MAX_CHOICES, a prompt */
+    uint32_t max_new_tokens;       /* when has_max_new; else the turn takes the server's default or what is left */
+    uint32_t n_choices;            /* 1 .. ATN_MAX_CHOICES, a prompt */
     atn_stop stops[ATN_MAX_STOPS]; /* bytes point into stop_bytes, or are static */
     uint32_t n_stops;
-    char *stop_bytes;        /* malloc'ed */
+    char *stop_bytes; /* malloc'ed */
     int32_t stop_ids[ATN_MAX_STOP_IDS];
     uint32_t n_stop_ids;
     bool ignore_eos, prompt_logprobs;
-    uint32_t deadline_ms;    /* 0: none */
+    uint32_t deadline_ms; /* 0: none */
 } gen_params;
 
 /* atn_sample_defaults (greedy), one choice, nothing else. */
@@ -43,9 +43,9 @@ atn_status params_read_max_new(fields *f, const char *name, gen_params *p, atn_e
 
 /* What a request says besides its body, as far as reading the body needs it: copies, which outlive the exchange. */
 typedef struct request_head {
-    uint64_t key_hash;                /* of the key that asks */
-    atn_domain domain;                /* the key's, mixed with header x-cache-salt */
-    bool has_session_id;              /* header x-session-id or X-Conversation-Id */
+    uint64_t key_hash;                   /* of the key that asks */
+    atn_domain domain;                   /* the key's, mixed with header x-cache-salt */
+    bool has_session_id;                 /* header x-session-id or X-Conversation-Id */
     char session_id[SESSION_ID_MAX + 2]; /* one that is too long is cut, and still too long */
     char request_id[128];
 } request_head;

@@ -73,8 +73,3 @@ const api_route *api_find_route(const char *method, const char *path, const char
     *allow = allowed[methods];
     return NULL;
 }
-
-const api_route *api_route_at(size_t i)
-{
-    return i < sizeof routes / sizeof routes[0] ? &routes[i] : NULL;
-}

@@ -266,8 +266,7 @@ static atn_status token_limit(const turn *t, const turn_prompt *p, uint32_t *out
         }
         left = left < most - p->n ? left : most - p->n;
     }
-    uint32_t usual = t->a->set.default_max_tokens;
-    *out = t->params.has_max_new ? t->params.max_new_tokens : usual > 0 && usual < left ? usual : left;
+    *out = t->params.has_max_new ? t->params.max_new_tokens : left;
     return ATN_OK;
 }
 
@@ -283,6 +282,20 @@ static atn_status deadline_left(const turn *t, uint32_t *out, atn_err *err)
     }
     *out = t->params.deadline_ms - (uint32_t)spent;
     return ATN_OK;
+}
+
+static atn_status waited_too_long(const turn *t, atn_err *err)
+{
+    return atn_fail(err, ATN_DEADLINE, NULL, "the request waited for its turn for %u seconds, the limit",
+                    t->a->set.queue_s);
+}
+
+/* May it go on waiting for its session? */
+static atn_status may_wait(const turn *t, mono_time now, atn_err *err)
+{
+    uint32_t left;
+    ATN_TRY(deadline_left(t, &left, err));
+    return mono_since_us(t->started, now) < t->a->set.queue_s * UINT64_C(1000000) ? ATN_OK : waited_too_long(t, err);
 }
 
 static atn_status submit(turn *t, turn_prompt *p, atn_err *err)
@@ -364,7 +377,10 @@ static bool paused(const turn *t)
 static void engine_failure(const turn *t, const atn_event *ev, atn_err *err)
 {
     if (ev->finish == ATN_FINISH_DEADLINE) {
-        atn_fail(err, ATN_DEADLINE, "deadline_ms", "the deadline of %u ms passed", t->params.deadline_ms);
+        uint32_t left;
+        if (deadline_left(t, &left, err) == ATN_OK) {
+            waited_too_long(t, err);
+        }
     } else if (ev->finish == ATN_FINISH_CANCELLED) {
         atn_fail(err, ATN_UNAVAILABLE, NULL, "the server ended the request");
     } else {
@@ -421,9 +437,8 @@ void turn_tick(turn *t, mono_time now)
         return;
     }
     atn_err err;
-    uint32_t left;
     if (!t->running) {
-        if (deadline_left(t, &left, &err) != ATN_OK) {
+        if (may_wait(t, now, &err) != ATN_OK) {
             fail(t, &err);
             return;
         }

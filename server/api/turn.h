@@ -29,7 +29,7 @@ typedef struct turn_piece {
     bool special;             /* token is a control token: it has no text */
     const char *text;         /* [n] UTF-8 that may be shown now; often empty, never half a character */
     size_t n;
-    atn_finish finish;        /* not ATN_FINISH_NONE: this answer ends here (EOS, STOP_ID, STOP or LENGTH) */
+    atn_finish finish; /* not ATN_FINISH_NONE: this answer ends here (EOS, STOP_ID, STOP or LENGTH) */
 } turn_piece;
 
 /* Headers under construction: values are formatted into own memory. */
@@ -56,15 +56,15 @@ typedef struct turn_render {
 
 /* One answer. Renderers may read it in on_piece and on_end. */
 typedef struct turn_answer {
-    buf text;           /* everything shown so far, UTF-8 */
-    buf held;           /* bytes not shown yet */
+    buf text; /* everything shown so far, UTF-8 */
+    buf held; /* bytes not shown yet */
     atn_utf8_stream utf8;
-    int32_t *ids;       /* [n_ids] tokens chosen, with the one that ended it */
+    int32_t *ids; /* [n_ids] tokens chosen, with the one that ended it */
     uint32_t n_ids, cap_ids;
     double logprob_sum; /* over ids */
     atn_finish finish;
     uint32_t stop_index;
-    atn_usage usage;    /* valid when finish is set */
+    atn_usage usage; /* valid when finish is set */
 } turn_answer;
 
 typedef struct turn_prompt {
@@ -77,23 +77,24 @@ typedef struct turn_prompt {
 /* Filled by the door; everything in it belongs to turn_start afterwards, whether it succeeds or not. */
 typedef struct turn_spec {
     const turn_render *render;
-    void *user;           /* the renderer's */
+    void *user; /* the renderer's */
     gen_params params;
     turn_prompt *prompts; /* malloc'ed, [n_prompts], n_prompts >= 1; more than one only without a session */
     uint32_t n_prompts;
-    const char *prompt_name, *limit_name; /* the body's words for them ("inputs", "max_new_tokens"), for errors; or NULL */
+    const char *prompt_name,
+        *limit_name; /* the body's words for them ("inputs", "max_new_tokens"), for errors; or NULL */
     session_ref session;
-    bool append;          /* the prompt is added to the session's tokens; else it is the whole conversation */
-    bool stream;          /* server-sent events */
-    bool include_stop;    /* the stop string is part of the text and nothing is held back for it (TGI) */
-    unsigned ignored;     /* members of the body that meant nothing: x-attnd-ignored-fields */
-    mono_time arrived;    /* when the request was whole: deadlines count from here */
+    bool append;       /* the prompt is added to the session's tokens; else it is the whole conversation */
+    bool stream;       /* server-sent events */
+    bool include_stop; /* the stop string is part of the text and nothing is held back for it (TGI) */
+    unsigned ignored;  /* members of the body that meant nothing: x-attnd-ignored-fields */
+    mono_time arrived; /* when the request was whole: deadlines count from here */
 } turn_spec;
 
 struct turn {
     /* Renderers read these. */
     api *a;
-    exchange *x;          /* NULL once closed */
+    exchange *x; /* NULL once closed */
     void *user;
     gen_params params;    /* params.sample.seed is the one used */
     turn_prompt *prompts; /* with append: [0].tokens holds the session's tokens too, once the turn runs */
@@ -108,7 +109,7 @@ struct turn {
     const char *prompt_name, *limit_name;
     session_ref ref;
     session_seat seat;
-    turn *prev, *next;    /* in the api's list */
+    turn *prev, *next; /* in the api's list */
     mono_time last_write;
     unsigned ignored;
     bool append, include_stop, running, begun, ended, broken;
@@ -136,6 +137,8 @@ void turn_write(turn *t, const buf *event);
 void turn_reply(turn *t, const char *content_type, buf *body);
 /* Sum over prompts and answers; times are the longest. */
 atn_usage turn_usage(const turn *t);
+/* Is a likelier than b, by log-probability a token? */
+bool turn_answer_better(const turn_answer *a, const turn_answer *b);
 /* prompt i's log-probabilities, see atn_stream_prompt_logprobs. */
 const atn_sampled *turn_prompt_logprobs(const turn *t, uint32_t i);
 /* The text of one token by itself, for lists of tokens: control tokens included, bytes that are no UTF-8 replaced. out

@@ -186,6 +186,11 @@ atn_status turn_tokenize(const api *a, const char *param, const char *text, size
     return ATN_OK;
 }
 
+bool turn_answer_better(const turn_answer *a, const turn_answer *b)
+{
+    return a->logprob_sum * (b->n_ids > 0 ? b->n_ids : 1) > b->logprob_sum * (a->n_ids > 0 ? a->n_ids : 1);
+}
+
 atn_status turn_check_logprobs(const api *a, const turn_spec *spec, const char *param, atn_err *err)
 {
     if (spec->stream) {
@@ -194,11 +199,8 @@ atn_status turn_check_logprobs(const api *a, const turn_spec *spec, const char *
     const gen_params *p = &spec->params;
     uint64_t tokens = 0;
     for (uint32_t i = 0; i < spec->n_prompts; i++) {
-        uint64_t answer = p->has_max_new ? p->max_new_tokens : a->set.default_max_tokens;
-        if (!p->has_max_new && answer == 0) {
-            answer = a->info.context;
-        }
-        answer = answer < a->info.context ? answer : a->info.context;
+        bool fits = p->has_max_new && p->max_new_tokens < a->info.context;
+        uint64_t answer = fits ? p->max_new_tokens : a->info.context;
         tokens += answer + (p->prompt_logprobs ? spec->prompts[i].n : 0);
     }
     uint64_t entries = tokens * p->n_choices * (p->sample.n_top + 1u);

@@ -83,12 +83,16 @@ void conn_refuse(conn *c, const atn_err *err)
     char body[512], out[1024];
     const api_route *route = c->request != NULL ? c->request->route : NULL;
     size_t n = api_error_json(route, err, body, sizeof body);
+    unsigned retry = api_retry_after_s(err->code);
+    char retry_after[32] = "";
+    if (retry > 0) {
+        (void)snprintf(retry_after, sizeof retry_after, "Retry-After: %u\r\n", retry);
+    }
     int status = atn_status_http(err->code);
     int len = snprintf(
         out, sizeof out,
         "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n%.*s",
-        status, MHD_get_reason_phrase_for((unsigned)status), n,
-        err->code == ATN_UNAVAILABLE || err->code == ATN_OVERLOADED ? "Retry-After: 1\r\n" : "", (int)n, body);
+        status, MHD_get_reason_phrase_for((unsigned)status), n, retry_after, (int)n, body);
     if (len > 0 && (size_t)len < sizeof out) {
         (void)!send(c->fd, out, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
@@ -110,7 +114,7 @@ static void make_room(http *h, const conn *fresh)
     for (conn *c = h->first; c != NULL && h->n_conns - h->n_dead > h->set.max_connections; c = c->next) {
         if (c->phase == CONN_HEAD && c != fresh && !has_input(c)) {
             atn_err err;
-            (void)atn_fail(&err, ATN_UNAVAILABLE, NULL, "too many connections");
+            (void)atn_fail(&err, ATN_OVERLOADED, NULL, "too many connections");
             conn_refuse(c, &err);
             conn_kill(c);
             h->count.evicted++;

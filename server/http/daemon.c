@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum {
-    RESERVE = 64,          /* connections above max_connections that still get an answer, a 503 */
+    RESERVE = 64,          /* connections above max_connections that still get an answer, a 429 */
     OTHER_FDS = 64,        /* descriptors that are no connections */
     POOL_BYTES = 32 << 10, /* libmicrohttpd's memory a connection: bounds the head */
     INACTIVE_S = 60,       /* behind our own deadlines; rules alone while a whole answer is written */
@@ -108,7 +108,7 @@ static atn_status check_head(request *r, const char *method, const char *version
     if (r->route->rights != 0 && h->n_requests > h->set.max_connections) {
         h->count.over_limit++;
         r->close_after = true;
-        return atn_fail(err, ATN_UNAVAILABLE, NULL, "too many connections");
+        return atn_fail(err, ATN_OVERLOADED, NULL, "too many connections");
     }
     ATN_TRY(check_rights(r, err));
     bool less = r->route->max_body != 0 && r->route->max_body < h->set.max_body;
@@ -131,6 +131,7 @@ static enum MHD_Result send_refusal(request *r)
         return MHD_NO;
     }
     const char *name = NULL, *value = NULL;
+    char seconds[16];
     switch (r->refusal.code) {
     case ATN_METHOD:
         name = "Allow", value = r->allow;
@@ -138,10 +139,11 @@ static enum MHD_Result send_refusal(request *r)
     case ATN_UNAUTHENTICATED:
         name = "WWW-Authenticate", value = "Bearer";
         break;
-    case ATN_UNAVAILABLE:
-        name = "Retry-After", value = "1";
-        break;
     default:
+        if (api_retry_after_s(r->refusal.code) > 0) {
+            (void)snprintf(seconds, sizeof seconds, "%u", api_retry_after_s(r->refusal.code));
+            name = "Retry-After", value = seconds;
+        }
         break;
     }
     if (name != NULL && MHD_add_response_header(response, name, value) != MHD_YES) {
@@ -322,7 +324,7 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *arg, const char *
     log_debug("libmicrohttpd: %s", line);
 }
 
-static void emit_metrics(void *arg, void (*emit)(void *, const char *, const char *, const char *, double), void *out)
+static void emit_metrics(void *arg, api_emit_fn *emit, void *out)
 {
     const http *h = arg;
     const http_counters *n = &h->count;

@@ -19,14 +19,14 @@ typedef struct http http;
 typedef struct http_settings {
     const char *host;         /* an IPv4 or IPv6 address, or "localhost" */
     uint16_t port;            /* 0: a free one */
-    uint32_t max_connections; /* above: idle ones are closed, then requests to non-public routes get 503 */
+    uint32_t max_connections; /* above: idle ones are closed, then requests to non-public routes get 429 */
     size_t max_body;          /* bytes of a request body where the route says nothing */
     uint32_t stall_s;         /* a streamed answer whose reader takes nothing for so long is cut */
     guard_hosts hosts;        /* Host names allowed besides loopback and addresses; outlives the server */
 } http_settings;
 
-/* Is this address reachable from this machine alone? */
-bool http_is_loopback(const char *host);
+/* *loopback: it is reachable from this machine alone. ATN_INVALID (host) when it is no address. */
+atn_status http_check_host(const char *host, bool *loopback, atn_err *err) ATN_MUST_CHECK;
 
 /* Binds, listens and starts; requests come with the first http_run. Both pointers outlive the server.
  * Errors: ATN_INVALID (host), ATN_IO (port in use, no rights: says which), ATN_NOMEM. */

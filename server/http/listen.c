@@ -37,17 +37,22 @@ static bool parse_address(const char *host, uint16_t port, struct sockaddr_stora
     return false;
 }
 
-bool http_is_loopback(const char *host)
+static atn_status check_address(const char *host, uint16_t port, struct sockaddr_storage *out, socklen_t *len,
+                                atn_err *err)
+{
+    return parse_address(host, port, out, len)
+               ? ATN_OK
+               : atn_fail(err, ATN_INVALID, "host", "must be an IPv4 or IPv6 address, or localhost");
+}
+
+atn_status http_check_host(const char *host, bool *loopback, atn_err *err)
 {
     struct sockaddr_storage a;
     socklen_t len;
-    if (!parse_address(host, 0, &a, &len)) {
-        return false;
-    }
-    if (a.ss_family == AF_INET) {
-        return (ntohl(((struct sockaddr_in *)(void *)&a)->sin_addr.s_addr) >> 24) == 127;
-    }
-    return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)(void *)&a)->sin6_addr);
+    ATN_TRY(check_address(host, 0, &a, &len, err));
+    *loopback = a.ss_family == AF_INET ? (ntohl(((struct sockaddr_in *)(void *)&a)->sin_addr.s_addr) >> 24) == 127
+                                       : IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)(void *)&a)->sin6_addr);
+    return ATN_OK;
 }
 
 atn_status listen_open(const char *host, uint16_t port, int *out, uint16_t *bound, atn_err *err)
@@ -55,9 +60,7 @@ atn_status listen_open(const char *host, uint16_t port, int *out, uint16_t *boun
     struct sockaddr_storage a;
     socklen_t len;
     int one = 1, send_buffer = SEND_BUFFER;
-    if (!parse_address(host, port, &a, &len)) {
-        return atn_fail(err, ATN_INVALID, "host", "must be an IPv4 or IPv6 address, or localhost");
-    }
+    ATN_TRY(check_address(host, port, &a, &len, err));
     int fd = socket(a.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer) != 0 || /* accepted ones inherit it */

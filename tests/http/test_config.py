@@ -122,7 +122,9 @@ class Program(unittest.TestCase):
             self.assertEqual(0, run(*model, "--host", host, "--api-key-file", self.file("keys", "k ann all\n")).returncode)
         for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"):
             self.assertEqual(0, run(*model, "--host", host).returncode, host)
-        self.assert_refused(run("--model", attnd_client.TINY_LLAMA, "--host", "example.com", "--allow-open"), "host: ", "address")
+        for host in ("example.com", "127.0.0.1.", "1", "0.0.0.0/0", "[::1]"):
+            for more in ((), ("--check-config",), ("--api-key-file", self.file("keys", "k ann all\n"), "--check-config")):
+                self.assert_refused(run("--model", attnd_client.TINY_LLAMA, "--host", host, "--allow-open", *more), "host: ", "address")
 
     def test_port_in_use(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -138,14 +138,15 @@ class ConnectionLimit(RawTest):
             s.close()
         self.assertGreater(self.metrics()["attnd_http_connections_evicted_total"], 200)
 
-    def test_busy_connections_get_503(self):
+    def test_busy_connections_get_429(self):
         streams = [connect(self.server, receive_buffer=4096) for _ in range(8)]
         for s in streams:
             s.sendall(post("/generate_stream", LONG))
-        wait_until(lambda: ask(self.server, post("/tokenize", {"inputs": "a"}))[0].status == 503, "all places are taken")
+        wait_until(lambda: ask(self.server, post("/tokenize", {"inputs": "a"}))[0].status == 429, "all places are taken")
         answers = ask(self.server, post("/generate", SHORT))
-        self.assertEqual([503], [a.status for a in answers])
-        self.assertIn("retry-after", answers[0].headers)
+        self.assertEqual([429], [a.status for a in answers])
+        self.assertEqual("1", answers[0].headers["retry-after"])
+        self.assertEqual("overloaded", answers[0].json()["error_type"])
         self.assertIn("too many connections", str(answers[0].json()))
         self.assert_alive()
         for s in streams:

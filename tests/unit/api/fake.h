@@ -432,8 +432,6 @@ static inline world *world_new(void)
         w->model.tok.bytes[i] = (char)i;
     }
     api_settings s = {
-        .model = &w->model,
-        .engine = &w->engine,
         .model_id = "fake",
         .version = "0",
         .max_body = 1 << 20,
@@ -443,9 +441,11 @@ static inline world *world_new(void)
         .max_turns_waiting = 2,
         .max_batch_prompts = 4,
         .ping_s = 10,
+        .queue_s = 30,
     };
     atn_err err;
     assert_int_equal(api_open(&s, &w->a, &err), ATN_OK);
+    api_set_engine(w->a, &w->model, &w->engine);
     return w;
 }
 static inline void world_free(world *w)
