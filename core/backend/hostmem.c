@@ -80,11 +80,6 @@ void atn_buffer_free(atn_buffer *buf)
     }
 }
 
-size_t atn_buffer_bytes(const atn_buffer *buf)
-{
-    return buf->mem.bytes;
-}
-
 void *atn_buffer_host(atn_buffer *buf)
 {
     return buf->mem.base;

@@ -146,3 +146,10 @@ uint64_t cgroup_memory_bytes(const char *fs_root)
 {
     return limit(fs_root, "memory", memory_at);
 }
+
+uint64_t cgroup_memory_limit(void)
+{
+    uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t group = cgroup_memory_bytes("");
+    return group < machine ? group : machine;
+}

@@ -281,10 +281,3 @@ uint32_t pool_cpu_count(void)
     }
     return count;
 }
-
-uint64_t pool_memory_limit(void)
-{
-    uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t group = cgroup_memory_bytes("");
-    return group < machine ? group : machine;
-}

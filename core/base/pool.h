@@ -22,7 +22,5 @@ uint32_t pool_threads(const pool *p);
 void pool_run(pool *p, void (*fn)(void *arg, uint32_t chunk, uint32_t worker), void *arg, uint32_t n_chunks);
 /* Round to nearest, denormals kept, exceptions masked: for every thread that computes. */
 void pool_set_float_env(void);
-/* Bytes of memory this process may use: cgroup limit or the machine's. */
-uint64_t pool_memory_limit(void);
 
 #endif

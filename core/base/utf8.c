@@ -35,21 +35,6 @@ int utf8_decode(const char *s, size_t n, uint32_t *cp)
     return len;
 }
 
-size_t utf8_encode(uint32_t cp, char out[4])
-{
-    if (cp < 0x80) {
-        out[0] = (char)cp;
-        return 1;
-    }
-    size_t len = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
-    for (size_t i = len - 1; i > 0; i--) {
-        out[i] = (char)(0x80u | (cp & 0x3Fu));
-        cp >>= 6;
-    }
-    out[0] = (char)((0xF00u >> len & 0xFFu) | cp);
-    return len;
-}
-
 size_t utf8_valid_prefix(const char *s, size_t n)
 {
     size_t at = 0;

@@ -9,8 +9,6 @@
 /* Reads one code point at s[0..n). Returns its length 1..4; 0: more bytes are needed; -k: the first k bytes are invalid
  * (a maximal subpart, Unicode 3.9 table 3-8). */
 int utf8_decode(const char *s, size_t n, uint32_t *cp);
-/* Writes cp; returns its length. */
-size_t utf8_encode(uint32_t cp, char out[4]);
 /* Position of the first invalid byte, n when all is valid. */
 size_t utf8_valid_prefix(const char *s, size_t n);
 

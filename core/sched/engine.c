@@ -3,6 +3,7 @@
  * The loop: take messages, end what was cancelled or is late, admit, step, tell the readers. With nothing to compute it sleeps
  * at the door until a message, a ring, or the next deadline. */
 #include "core/sched/engine_impl.h"
+#include "core/base/cgroup.h"
 #include "core/base/log.h"
 #include "core/base/pool.h"
 
@@ -269,7 +270,7 @@ static size_t times(size_t a, size_t b)
 /* Fills info and the KV configuration; refuses what does not fit. */
 static atn_status budget(atn_engine *e, kv_config *cfg, atn_err *err)
 {
-    const uint64_t limit = pool_memory_limit();
+    const uint64_t limit = cgroup_memory_limit();
     const atn_engine_params *p = &e->params;
     atn_engine_info *i = &e->info;
     atn_model_info m;

@@ -78,7 +78,6 @@ atn_status atn_backend_wait(atn_backend *be, atn_err *err);
 /* bytes of zeroed memory, 64-byte aligned. prefault touches every page now, so that no step pays for it later. */
 atn_status atn_buffer_new(atn_backend *be, size_t bytes, bool prefault, atn_buffer **out, atn_err *err) ATN_MUST_CHECK;
 void atn_buffer_free(atn_buffer *buf); /* NULL is fine */
-size_t atn_buffer_bytes(const atn_buffer *buf);
 void atn_buffer_write(atn_buffer *buf, size_t off, const void *src, size_t n);
 void atn_buffer_read(const atn_buffer *buf, size_t off, void *dst, size_t n);
 void atn_buffer_copy(atn_buffer *dst, size_t dst_off, const atn_buffer *src, size_t src_off, size_t n);

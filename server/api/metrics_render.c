@@ -1,7 +1,7 @@
 /* Renders /metrics. One table row a family whose sample is a field of atn_metrics; the few that are computed follow.
  *
- * A scrape may come every 50 ms (the Gateway API's endpoint picker), so nothing here waits, locks or allocates but the
- * output. Histograms arrive as relaxed copies that may be a request apart from each other: `_count` is therefore the sum
+ * A scrape may come every 50 ms (the Gateway API's endpoint picker), so nothing here waits for the engine or takes a lock of
+ * ours, and what is allocated is the output and what reading /proc/self needs. Histograms arrive as relaxed copies that may be a request apart from each other: `_count` is therefore the sum
  * of the buckets, so that the exposition is always consistent in itself. */
 #include "server/api/metrics_render.h"
 

@@ -286,7 +286,7 @@ static atn_status deadline_left(const turn *t, uint32_t *out, atn_err *err)
 
 static atn_status waited_too_long(const turn *t, atn_err *err)
 {
-    return atn_fail(err, ATN_DEADLINE, NULL, "the request waited for its turn for %u seconds, the limit",
+    return atn_fail(err, ATN_DEADLINE, NULL, "the request waited %u s for its turn, which is the limit",
                     t->a->set.queue_s);
 }
 

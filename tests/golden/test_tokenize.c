@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "core/base/utf8.h"
+#include "tests/utf8_encode.h"
 #include "core/token/tokenizer.h"
 
 #define DATA "tests/golden/data/"

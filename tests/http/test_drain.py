@@ -1,16 +1,18 @@
 """SIGTERM: readiness goes at once, what runs may end, what comes is refused, and the exit status is 0. The rest is cut at the
 drain timeout, so that the client can tell; a second signal ends the process at once."""
 
+import os
 import signal
 import unittest
 
 import attnd_client
 from attnd_client import Server
-from raw_http import ask, connect, long_context_model, post, read_to_end, wait_until
+from raw_http import ask, connect, long_context_model, post, read_to_end, request, wait_until
 
 LONG_CONTEXT = long_context_model()
 ENDLESS = {"inputs": "a", "parameters": {"max_new_tokens": 8000, "ignore_eos": True, "top_n_tokens": 5}}
 SHORT = {"inputs": "a", "parameters": {"max_new_tokens": 3, "ignore_eos": True}}
+HELD = os.path.join(os.environ.get("ATTND_BUILD", os.path.join(attnd_client.ROOT, "build", "release")), "tests", "libheld_load.so")
 FLAGS = ["--kv-bytes", "256m", "--max-sequences", "64", "--stall-timeout", "600", "--threads", "1"]
 
 
@@ -107,6 +109,48 @@ class Drain(unittest.TestCase):
         s.signal()
         self.assertEqual(0, s.process.wait(attnd_client.TIMEOUT), s.log())
         self.assert_sound(s)
+
+
+@unittest.skipUnless(os.path.exists(HELD), "a sanitizer cannot be preloaded before")
+class LongLoad(unittest.TestCase):
+    """Loading that never ends: a signal ends the process all the same."""
+
+    def server(self, *flags):
+        s = Server(LONG_CONTEXT, *FLAGS, *flags, env={"LD_PRELOAD": HELD, "HELD_FILE": LONG_CONTEXT}, wait=False).start()
+        self.addCleanup(s.stop)
+        self.assertEqual(503, s.get("/readyz").status)
+        return s
+
+    def half_a_request(self, server):
+        c = connect(server)
+        self.addCleanup(c.close)
+        c.sendall(request("POST", "/generate", [("Content-Length", "10"), ("Content-Type", "application/json"), ("Expect", "100-continue")]))
+        self.assertTrue(c.recv(100).startswith(b"HTTP/1.1 100"), "the head was read")
+
+    def assert_ends(self, server, *words):
+        self.assertEqual(0, server.process.wait(attnd_client.TIMEOUT), server.log())
+        self.assertEqual([], server.faults(), server.log())
+        for w in words:
+            wait_until(lambda w=w: w in server.log(), w)
+
+    def test_nothing_in_flight(self):
+        s = self.server("--drain-timeout", "600")
+        s.signal()
+        self.assert_ends(s, "stopped while the model was loading")
+
+    def test_the_drain_timeout(self):
+        s = self.server("--drain-timeout", "1")
+        self.half_a_request(s)
+        s.signal()
+        self.assert_ends(s, "stopped while the model was loading")
+
+    def test_a_second_signal(self):
+        s = self.server("--drain-timeout", "600")
+        self.half_a_request(s)
+        s.signal()
+        wait_until(lambda: "draining" in s.log(), "the server drains")
+        s.signal()
+        self.assert_ends(s, "stopping at once")
 
 
 class Start(unittest.TestCase):

@@ -154,5 +154,33 @@ class ConnectionLimit(RawTest):
         wait_until(lambda: self.post("/generate", SHORT).status == 200, "places are free again")
 
 
+class QueueLimit(RawTest):
+    """Whatever waits for its turn waits no longer than --queue-timeout: for room, and in a session's line."""
+
+    model = LONG_CONTEXT
+    flags = ["--max-sequences", "1", "--queue-timeout", "1", "--ping-interval", "0", "--stall-timeout", "600", "--kv-bytes", "128m"]
+
+    def assert_late(self, answer):
+        self.assertEqual(504, answer.status, answer.text)
+        self.assertIn("waited 1 s for its turn", answer.text)
+
+    def test_waits_end(self):
+        holder = connect(self.server, receive_buffer=4096)
+        holder.sendall(post("/generate_stream", {**LONG, "session_id": "s", "create": True}))
+        self.assertTrue(holder.recv(20).startswith(b"HTTP/1.1 200"))
+        for body in (SHORT, {**SHORT, "deadline_ms": 3600000}, {**SHORT, "session_id": "s"}):
+            self.assert_late(self.post("/generate", body))
+            with self.server.stream("/generate_stream", body) as s:
+                self.assertEqual(504, s.status)
+        late = self.post("/v1/completions", {"prompt": "a", "max_tokens": 3})
+        self.assert_late(late)
+        self.assertEqual("timeout_error", late.json()["error"]["type"])
+        self.assertEqual(504, self.post("/generate", {**SHORT, "deadline_ms": 10}).status)
+        self.assertEqual(1, self.metrics()["attnd_requests_running"])
+        holder.close()
+        wait_until(lambda: self.post("/generate", SHORT).status == 200, "the place is free again")
+        self.assert_idle()
+
+
 if __name__ == "__main__":
     attnd_client.main()

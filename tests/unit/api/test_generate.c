@@ -598,6 +598,56 @@ static void test_deadline_while_waiting(void **state)
     world_free(w);
 }
 
+/* A turn waits for its session no longer than the limit, whether it named a deadline or not; one that runs is left alone. */
+static void test_queue_limit_in_line(void **state)
+{
+    (void)state;
+    world *w = world_new();
+    fake_exchange *f = fake_post(w->a, "/generate", "{\"inputs\":\"a\",\"session_id\":\"x\",\"create\":true}");
+    fake_exchange *g = fake_post(w->a, "/generate", "{\"inputs\":\"a\",\"session_id\":\"x\",\"deadline_ms\":3600000}");
+    fake_exchange *h = fake_post(w->a, "/generate_stream", "{\"inputs\":\"a\",\"session_id\":\"x\"}");
+    tick(w, 20);
+    assert_int_equal(g->status, 0);
+    assert_true(h->begun); /* pinged */
+    tick(w, 31);
+    assert_int_equal(g->status, 504);
+    assert_has(g->body.data, "\"error_type\":\"timeout\"");
+    assert_has(g->body.data, "waited 30 s");
+    assert_has(h->body.data, "data:{\"error\":\"the request waited 30 s for its turn\"");
+    assert_true(h->ended);
+    assert_int_equal(f->status, 0);
+    assert_int_equal(w->engine.n_streams, 1);
+    fake_close(g);
+    fake_close(h);
+    /* The engine's own limit is told in the same words, unless the deadline was earlier. */
+    fake_event(newest(w), (atn_event){.finish = ATN_FINISH_DEADLINE, .status = ATN_DEADLINE, .last = true});
+    wake(w);
+    assert_int_equal(f->status, 504);
+    assert_has(f->body.data, "waited 30 s");
+    fake_close(f);
+    world_free(w);
+}
+
+/* No memory is load: clients come again. */
+static void test_no_memory_is_load(void **state)
+{
+    (void)state;
+    world *w = world_new();
+    static const char *const routes[] = {"/generate", "/v1/completions"};
+    static const char *const bodies[] = {"{\"inputs\":\"a\"}", "{\"prompt\":\"a\"}"};
+    static const char *const want[] = {"\"error_type\":\"overloaded\"", "\"type\":\"overloaded_error\""};
+    for (int i = 0; i < 2; i++) {
+        fake_exchange *f = fake_post(w->a, routes[i], bodies[i]);
+        fake_event(newest(w), (atn_event){.finish = ATN_FINISH_ERROR, .status = ATN_NOMEM, .last = true});
+        wake(w);
+        assert_int_equal(f->status, 429);
+        assert_has(f->headers, "Retry-After: 1");
+        assert_has(f->body.data, want[i]);
+        fake_close(f);
+    }
+    world_free(w);
+}
+
 static void test_pings_while_waiting(void **state)
 {
     (void)state;
@@ -741,6 +791,8 @@ int main(void)
         cmocka_unit_test(test_session_appends),
         cmocka_unit_test(test_session_one_at_a_time),
         cmocka_unit_test(test_deadline_while_waiting),
+        cmocka_unit_test(test_queue_limit_in_line),
+        cmocka_unit_test(test_no_memory_is_load),
         cmocka_unit_test(test_session_objects),
         cmocka_unit_test(test_not_ready),
         cmocka_unit_test(test_tokenize),

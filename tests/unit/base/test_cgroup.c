@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/stat.h>
 #include <cmocka.h>
 
@@ -119,12 +120,21 @@ static void test_hybrid(void **state)
     assert_int_equal(cgroup_memory_bytes(root), 1000000);
 }
 
+static void test_this_process(void **state)
+{
+    (void)state;
+    assert_in_range(cgroup_memory_limit(), 1 << 20,
+                    (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
+    assert_true(cgroup_memory_limit() <= cgroup_memory_bytes(""));
+}
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, new_root, drop_root)
     const struct CMUnitTest tests[] = {
-        CASE(test_none), CASE(test_v2_least_of_all_levels), CASE(test_v2_in_a_namespace),
-        CASE(test_v1),   CASE(test_v1_without_limits),      CASE(test_hybrid),
+        CASE(test_none),         CASE(test_v2_least_of_all_levels), CASE(test_v2_in_a_namespace),
+        CASE(test_v1),           CASE(test_v1_without_limits),      CASE(test_hybrid),
+        CASE(test_this_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* UTF-8: every code point, every prefix, and the tables of The Unicode Standard 15.0, section 3.9. */
 #include "core/base/utf8.h"
+#include "tests/utf8_encode.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
