@@ -613,7 +613,7 @@ static void test_queue_limit_in_line(void **state)
     assert_int_equal(g->status, 504);
     assert_has(g->body.data, "\"error_type\":\"timeout\"");
     assert_has(g->body.data, "waited 30 s");
-    assert_has(h->body.data, "data:{\"error\":\"the request waited 30 s for its turn\"");
+    assert_has(h->body.data, "data:{\"error\":\"the request waited 30 s for its turn, which is the limit\"");
     assert_true(h->ended);
     assert_int_equal(f->status, 0);
     assert_int_equal(w->engine.n_streams, 1);
