@@ -21,6 +21,9 @@ typedef struct backend_ops {
     bool (*supports)(const atn_backend *be, atn_op op, atn_dtype t);
     atn_status (*reserve)(atn_backend *be, uint32_t n_in,
                           atn_err *err); /* scratch for weights of n_in columns, or NULL */
+    /* Fills w->mem (and what else it needs) from rows as in the file, row_bytes apart; w's shape and type are set. NULL: they
+     * are copied. Only a backend that does matmul and embed of every type itself may store them otherwise. */
+    atn_status (*bind)(atn_backend *be, atn_weight *w, const void *rows, size_t row_bytes, atn_err *err);
     void (*embed)(atn_backend *be, atn_mat dst, const atn_weight *w, const int32_t *ids, uint32_t n, float scale);
     void (*matmul)(atn_backend *be, const atn_matmul_args *a);
     void (*norm)(atn_backend *be, const atn_norm_args *a);
@@ -66,10 +69,11 @@ struct atn_buffer {
 
 struct atn_weight {
     atn_backend *owner;
-    hostmem mem; /* [n_out] rows of row_bytes, as in the file */
-    size_t row_bytes;
+    hostmem mem;      /* [n_out] rows of row_bytes, as in the file, or what the backend's bind made of them */
+    size_t row_bytes; /* 0: not as in the file */
     uint32_t n_in, n_out;
     atn_dtype dtype;
+    uint32_t layout; /* the backend's own */
 };
 
 extern const backend_ops naive_ops;
@@ -99,6 +103,7 @@ static inline float *mat_row(atn_mat m, size_t r)
 
 static inline const unsigned char *weight_row(const atn_weight *w, size_t r)
 {
+    assert(w->row_bytes);
     return (const unsigned char *)w->mem.base + r * w->row_bytes;
 }
 

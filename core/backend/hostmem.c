@@ -128,6 +128,16 @@ static atn_status reserve_rows(atn_backend *be, uint32_t n_in, atn_err *err)
     return be->ops->reserve ? be->ops->reserve(be, n_in, err) : ATN_OK;
 }
 
+static atn_status copy_rows(atn_weight *w, const void *rows, size_t row_bytes, atn_err *err)
+{
+    if (!hostmem_new(row_bytes * w->n_out, false, &w->mem)) {
+        return atn_fail(err, ATN_NOMEM, NULL, "no memory for a weight of %zu bytes", row_bytes * w->n_out);
+    }
+    memcpy(w->mem.base, rows, row_bytes * w->n_out);
+    w->row_bytes = row_bytes;
+    return ATN_OK;
+}
+
 atn_status atn_weight_bind(atn_backend *be, atn_dtype t, const void *rows, uint32_t n_in, uint32_t n_out,
                            atn_weight **out, atn_err *err)
 {
@@ -143,16 +153,18 @@ atn_status atn_weight_bind(atn_backend *be, atn_dtype t, const void *rows, uint3
     }
     ATN_TRY(reserve_rows(be, n_in, err));
     atn_weight *w = calloc(1, sizeof *w);
-    if (!w || !hostmem_new(row_bytes * n_out, false, &w->mem)) {
-        free(w);
-        return atn_fail(err, ATN_NOMEM, NULL, "no memory for a weight of %zu bytes", row_bytes * n_out);
+    if (!w) {
+        return atn_fail(err, ATN_NOMEM, NULL, "no memory for a weight");
     }
-    memcpy(w->mem.base, rows, row_bytes * n_out);
     w->owner = be;
-    w->row_bytes = row_bytes;
     w->n_in = n_in;
     w->n_out = n_out;
     w->dtype = t;
+    atn_status st = be->ops->bind ? be->ops->bind(be, w, rows, row_bytes, err) : copy_rows(w, rows, row_bytes, err);
+    if (st != ATN_OK) {
+        atn_weight_free(w);
+        return st;
+    }
     *out = w;
     return ATN_OK;
 }

@@ -34,4 +34,19 @@ static inline float dequant_f16_at(const unsigned char *p)
     return half_f16_to_f32(h);
 }
 
+/* The 6-bit scale and minimum of run j (0..7) in the 12 bytes that Q4_K and Q5_K share. */
+static inline void dequant_scale_min(const unsigned char *s, int j, int *scale, int *min)
+{
+    if (j < 4) {
+        *scale = s[j] & 63;
+        *min = s[j + 4] & 63;
+    } else {
+        *scale = (s[j + 4] & 15) | (s[j - 4] >> 2 & 48);
+        *min = s[j + 4] >> 4 | (s[j] >> 2 & 48);
+    }
+}
+
+/* The values that IQ4_NL and IQ4_XS index: integers from -127 to 113. */
+extern const float dequant_iq4_values[16];
+
 #endif

@@ -1,7 +1,7 @@
 /* Types whose 4 bits index a table of 16 values. */
 #include "core/tensor/dequant.h"
 
-static const float iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+const float dequant_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 /* e2m1 floats, doubled (OCP microscaling formats 1.0, 5.3.3) */
 static const float mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
@@ -18,7 +18,7 @@ static inline void look_up(const float values[16], const unsigned char *q, float
 void dequant_iq4_nl(const unsigned char *src, float *dst, size_t n_blocks)
 {
     for (size_t b = 0; b < n_blocks; b++, src += 18, dst += 32) {
-        look_up(iq4_values, src + 2, dequant_f16_at(src), dst);
+        look_up(dequant_iq4_values, src + 2, dequant_f16_at(src), dst);
     }
 }
 
@@ -33,7 +33,7 @@ void dequant_iq4_xs(const unsigned char *src, float *dst, size_t n_blocks)
             int low = src[4 + run / 2] >> (4 * (run % 2)) & 15;
             int high = scales_h >> (2 * run) & 3;
             float dl = d * (float)((low | high << 4) - 32);
-            look_up(iq4_values, src + 8 + 16 * run, dl, dst);
+            look_up(dequant_iq4_values, src + 8 + 16 * run, dl, dst);
         }
     }
 }

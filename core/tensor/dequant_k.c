@@ -48,18 +48,6 @@ void dequant_q3_k(const unsigned char *src, float *dst, size_t n_blocks)
     }
 }
 
-/* The 6-bit scale and minimum of run j (0..7) in the 12 bytes that q4_k and q5_k share. */
-static inline void scale_min(const unsigned char *s, int j, int *scale, int *min)
-{
-    if (j < 4) {
-        *scale = s[j] & 63;
-        *min = s[j + 4] & 63;
-    } else {
-        *scale = (s[j + 4] & 15) | (s[j - 4] >> 2 & 48);
-        *min = s[j + 4] >> 4 | (s[j] >> 2 & 48);
-    }
-}
-
 /* 144 bytes: d, dmin, scales[12], qs[128] (4 bits). */
 void dequant_q4_k(const unsigned char *src, float *dst, size_t n_blocks)
 {
@@ -69,8 +57,8 @@ void dequant_q4_k(const unsigned char *src, float *dst, size_t n_blocks)
         const unsigned char *q = src + 16;
         for (int pair = 0; pair < 4; pair++, q += 32, dst += 64) { /* two runs of 32 share their bytes */
             int s0, m0, s1, m1;
-            scale_min(src + 4, 2 * pair, &s0, &m0);
-            scale_min(src + 4, 2 * pair + 1, &s1, &m1);
+            dequant_scale_min(src + 4, 2 * pair, &s0, &m0);
+            dequant_scale_min(src + 4, 2 * pair + 1, &s1, &m1);
             float dl0 = d * (float)s0, ml0 = dmin * (float)m0;
             float dl1 = d * (float)s1, ml1 = dmin * (float)m1;
             for (int i = 0; i < 32; i++) {
@@ -91,8 +79,8 @@ void dequant_q5_k(const unsigned char *src, float *dst, size_t n_blocks)
         const unsigned char *q = src + 48;
         for (int pair = 0; pair < 4; pair++, q += 32, dst += 64) {
             int s0, m0, s1, m1;
-            scale_min(src + 4, 2 * pair, &s0, &m0);
-            scale_min(src + 4, 2 * pair + 1, &s1, &m1);
+            dequant_scale_min(src + 4, 2 * pair, &s0, &m0);
+            dequant_scale_min(src + 4, 2 * pair + 1, &s1, &m1);
             float dl0 = d * (float)s0, ml0 = dmin * (float)m0;
             float dl1 = d * (float)s1, ml1 = dmin * (float)m1;
             int bit = 2 * pair;

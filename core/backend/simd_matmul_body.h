@@ -1,0 +1,444 @@
+/* The one body of simd's matrix products: included by one thin file per instruction set, which defines before it
+ *   bytes64  64 unsigned bytes (4 for each lane):  bytes_load, bytes_and, bytes_or, bytes_sub (of a constant), bytes_shl and
+ *            bytes_shr (bits may come in from a neighbouring byte: what the body keeps is below);
+ *   quad     a bytes64 of signed bytes made ready for dots:  quad_of, quad_load, quad_store, QUAD_BYTES;
+ *   isum     16 integer sums:  isum_zero, isum_dot (adds a quad times 4 activations at x), isum_lanes (each rounded once);
+ *   lanes    16 floats:  lanes_zero, lanes_set, lanes_load, lanes_store, lanes_f16, lanes_bf16, lanes_u8, lanes_s8 (from
+ *            memory, exact), lanes_neg, lanes_add, lanes_mul, lanes_fma (a * b + c, rounded once);
+ *   prefetch of a line, and SIMD_PANELS, the name of the function that this file makes.
+ * Rules (docs/numerics.md): an output is one lane and one chain, blocks ascending:
+ *     acc = fma(dw * dx, (float)isum, acc), then, where the format has minima, acc = fma(m, sd, acc);
+ * floats: s = fma(w, x, s) over a block's columns from +0, then acc = acc + s. At last acc + bias. How many rows or panels
+ * are computed together changes none of it: accumulators are kept whole in registers or in memory. */
+#ifndef ATN_SIMD_MATMUL_BODY_H
+#define ATN_SIMD_MATMUL_BODY_H
+
+#include "core/backend/simd.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum {
+    X_BLOCK = SIMD_BLOCK * 2, /* bytes of a block of quantised activations */
+    AHEAD = 2048,             /* bytes that are asked for ahead of use, in each of two panels */
+    ROWS_AT_ONCE = 64,        /* rows for which a block of weights is unpacked once */
+    GROUP_ROWS = 4,           /* rows whose sums are in registers together */
+};
+
+/* ---- formats: every function is inlined with a constant format ---- */
+
+INLINE bool has_halves(simd_format f) /* two scales a block */
+{
+    return f == SIMD_U6K || f == SIMD_S8K;
+}
+
+INLINE bool has_min(simd_format f)
+{
+    return f == SIMD_U4M || f == SIMD_U5M || f == SIMD_U4K || f == SIMD_U5K;
+}
+
+INLINE bool has_5_bits(simd_format f)
+{
+    return f == SIMD_U5 || f == SIMD_U5M || f == SIMD_U5K;
+}
+
+INLINE int offset_of(simd_format f)
+{
+    return f == SIMD_U4 ? 8 : f == SIMD_U5 ? 16 : f == SIMD_U6K ? 32 : 0;
+}
+
+/* The planes of top bits; each step of line_pair moves them on. */
+typedef struct top_bits {
+    bytes64 a, b;
+} top_bits;
+
+INLINE top_bits top_load(simd_format f, const unsigned char *q)
+{
+    top_bits t;
+    t.a = bytes_load(has_5_bits(f) || f == SIMD_U6K ? q + 256 : q);
+    t.b = f == SIMD_U6K ? bytes_load(q + 320) : t.a;
+    return t;
+}
+
+/* Lines n and n + 4 of the block at q, as signed bytes; n = 0, 1, 2, 3 in this order. */
+INLINE void line_pair(simd_format f, const unsigned char *q, uint32_t n, top_bits *top, bytes64 *lo, bytes64 *hi)
+{
+    if (f == SIMD_S8 || f == SIMD_S8K) {
+        *lo = bytes_load(q + 64 * n);
+        *hi = bytes_load(q + 64 * n + 256);
+        return;
+    }
+    bytes64 both = bytes_load(q + 64 * n);
+    *lo = bytes_and(both, 15);
+    *hi = bytes_and(bytes_shr(both, 4), 15);
+    if (has_5_bits(f)) { /* after n steps bit 0 is line n's and bit 4 line n + 4's */
+        *lo = bytes_or(*lo, bytes_shl(bytes_and(top->a, 1), 4));
+        *hi = bytes_or(*hi, bytes_and(top->a, 16));
+        top->a = bytes_shr(top->a, 1);
+    } else if (f == SIMD_U6K) {
+        *lo = bytes_or(*lo, bytes_and(bytes_shl(top->a, 4), 48));
+        *hi = bytes_or(*hi, bytes_and(bytes_shl(top->b, 4), 48));
+        top->a = bytes_shr(top->a, 2);
+        top->b = bytes_shr(top->b, 2);
+    }
+    if (offset_of(f) != 0) {
+        *lo = bytes_sub(*lo, offset_of(f));
+        *hi = bytes_sub(*hi, offset_of(f));
+    }
+}
+
+/* The scale of block j of a group, or of its half; exact: a half float, or one times an integer of 8 bits. */
+INLINE lanes scale_of(simd_format f, const unsigned char *group, uint32_t j, uint32_t half)
+{
+    if (f == SIMD_U4K || f == SIMD_U5K) {
+        return lanes_mul(lanes_f16(group), lanes_u8(group + 64 + 16 * j));
+    }
+    if (has_halves(f)) {
+        return lanes_mul(lanes_f16(group), lanes_s8(group + 64 + 32 * j + 16 * half));
+    }
+    return lanes_f16(group + 32 * j);
+}
+
+/* What the sum of the activations is multiplied by. */
+INLINE lanes min_of(simd_format f, const unsigned char *group, uint32_t j)
+{
+    if (f == SIMD_U4K || f == SIMD_U5K) {
+        return lanes_neg(lanes_mul(lanes_f16(group + 32), lanes_u8(group + 192 + 16 * j)));
+    }
+    return lanes_f16(group + 64 + 32 * j);
+}
+
+/* ---- a tile of activations ---- */
+
+typedef struct tile {
+    const unsigned char *x; /* integers: [n_blocks][n][X_BLOCK]; floats: [n_blocks][n][32] */
+    const float *d, *sd;    /* [n_blocks][n] */
+    uint32_t n;             /* rows */
+} tile;
+
+INLINE tile tile_at(const simd_job *job, uint32_t row)
+{
+    tile t = {.x = job->acts + (size_t)row * job->act_row_bytes};
+    t.n = job->n_rows - row < SIMD_TILE ? job->n_rows - row : SIMD_TILE;
+    t.d = (const float *)(const void *)(t.x + (size_t)job->n_blocks * t.n * X_BLOCK);
+    t.sd = t.d + (size_t)job->n_blocks * t.n;
+    return t;
+}
+
+/* Writes one panel's outputs of a row. */
+INLINE void put_row(const simd_job *job, uint32_t row, uint32_t panel, lanes acc)
+{
+    uint32_t o = panel * SIMD_LANES, n = job->n_out - o < SIMD_LANES ? job->n_out - o : SIMD_LANES;
+    float *dst = job->dst + row * job->dst_stride + o;
+    if (n == SIMD_LANES) {
+        lanes_store(dst, job->bias ? lanes_add(acc, lanes_load(job->bias + o)) : acc);
+        return;
+    }
+    float room[SIMD_LANES];
+    lanes_store(room, acc);
+    for (uint32_t i = 0; i < n; i++) {
+        dst[i] = job->bias ? room[i] + job->bias[o + i] : room[i];
+    }
+}
+
+/* Asks for what comes AHEAD bytes behind `at` in a panel: near its end, that is in the panel which is read after it, n_side
+ * panels on. */
+INLINE void ask_ahead(const simd_job *job, const unsigned char *panel, size_t at, uint32_t bytes, uint32_t n_side)
+{
+    size_t to = at + AHEAD;
+    to += to >= job->panel_bytes ? (n_side - 1) * job->panel_bytes : 0;
+    for (uint32_t i = 0; i < bytes; i += 64) {
+        prefetch((uintptr_t)panel + to + i);
+    }
+}
+
+/* ---- one row: everything in registers, n_side panels side by side, so that memory is read in as many streams ---- */
+
+INLINE void one_row(simd_format f, uint32_t n_side, const simd_job *job, uint32_t panel)
+{
+    const simd_layout l = simd_layouts[f];
+    const tile t = tile_at(job, 0);
+    const unsigned char *w[2];
+    lanes acc[2];
+    for (uint32_t p = 0; p < n_side; p++) {
+        w[p] = job->panels + (panel + p) * job->panel_bytes;
+        acc[p] = lanes_zero();
+    }
+    size_t at = 0; /* of the group, in a panel */
+    for (uint32_t b0 = 0; b0 < job->n_blocks; b0 += l.group, at += l.header + l.group * l.block) {
+        uint32_t n = job->n_blocks - b0 < l.group ? job->n_blocks - b0 : l.group;
+        for (uint32_t j = 0; j < n; j++) {
+            const unsigned char *x = t.x + (size_t)(b0 + j) * X_BLOCK;
+            lanes dx = lanes_set(t.d[b0 + j]);
+            size_t q = l.header + j * l.block;
+            isum s[2], s2[2];
+            top_bits top[2];
+            for (uint32_t p = 0; p < n_side; p++) {
+                ask_ahead(job, w[p], at + j * (l.header / l.group + l.block), l.header / l.group + l.block, n_side);
+                top[p] = top_load(f, w[p] + at + q);
+                s[p] = s2[p] = isum_zero();
+            }
+#pragma GCC unroll 2
+            for (uint32_t i = 0; i < 4; i++) {
+                for (uint32_t p = 0; p < n_side; p++) {
+                    bytes64 lo, hi;
+                    line_pair(f, w[p] + at + q, i, &top[p], &lo, &hi);
+                    s[p] = isum_dot(s[p], quad_of(lo), x + 8 * i);
+                    if (has_halves(f)) {
+                        s2[p] = isum_dot(s2[p], quad_of(hi), x + 8 * i + 32);
+                    } else {
+                        s[p] = isum_dot(s[p], quad_of(hi), x + 8 * i + 32);
+                    }
+                }
+            }
+            for (uint32_t p = 0; p < n_side; p++) {
+                const unsigned char *group = w[p] + at;
+                acc[p] = lanes_fma(lanes_mul(scale_of(f, group, j, 0), dx), isum_lanes(s[p]), acc[p]);
+                if (has_halves(f)) {
+                    acc[p] = lanes_fma(lanes_mul(scale_of(f, group, j, 1), dx), isum_lanes(s2[p]), acc[p]);
+                }
+                if (has_min(f)) {
+                    acc[p] = lanes_fma(min_of(f, group, j), lanes_set(t.sd[b0 + j]), acc[p]);
+                }
+            }
+        }
+    }
+    for (uint32_t p = 0; p < n_side; p++) {
+        put_row(job, 0, panel + p, acc[p]);
+    }
+}
+
+INLINE lanes column_of(simd_format f, const unsigned char *block, uint32_t k)
+{
+    return f == SIMD_F32   ? lanes_load((const float *)(const void *)(block + 64 * k))
+           : f == SIMD_F16 ? lanes_f16(block + 32 * k)
+                           : lanes_bf16(block + 32 * k);
+}
+
+INLINE void one_row_floats(simd_format f, uint32_t n_side, const simd_job *job, uint32_t panel)
+{
+    const uint32_t block = simd_layouts[f].block;
+    const tile t = tile_at(job, 0);
+    const unsigned char *w[2];
+    lanes acc[2];
+    for (uint32_t p = 0; p < n_side; p++) {
+        w[p] = job->panels + (panel + p) * job->panel_bytes;
+        acc[p] = lanes_zero();
+    }
+    for (uint32_t b = 0; b < job->n_blocks; b++) {
+        const float *x = (const float *)(const void *)t.x + (size_t)b * SIMD_BLOCK;
+        uint32_t n = job->n_in - b * SIMD_BLOCK < SIMD_BLOCK ? job->n_in - b * SIMD_BLOCK : SIMD_BLOCK;
+        lanes s[2];
+        for (uint32_t p = 0; p < n_side; p++) {
+            s[p] = lanes_zero();
+            ask_ahead(job, w[p], (size_t)b * block, block, n_side);
+        }
+#pragma GCC unroll 4
+        for (uint32_t k = 0; k < n; k++) {
+            lanes xk = lanes_set(x[k]);
+            for (uint32_t p = 0; p < n_side; p++) {
+                s[p] = lanes_fma(column_of(f, w[p] + (size_t)b * block, k), xk, s[p]);
+            }
+        }
+        for (uint32_t p = 0; p < n_side; p++) {
+            acc[p] = lanes_add(acc[p], s[p]);
+        }
+    }
+    for (uint32_t p = 0; p < n_side; p++) {
+        put_row(job, 0, panel + p, acc[p]);
+    }
+}
+
+/* ---- many rows: a block of weights is unpacked once, its products go to accumulators in memory ---- */
+
+typedef struct unpacked {
+    _Alignas(64) unsigned char w[8 * QUAD_BYTES > 2048 ? 8 * QUAD_BYTES : 2048]; /* 8 quads, or 32 columns of floats */
+    _Alignas(64) float scale[2][SIMD_LANES], min[SIMD_LANES];
+} unpacked;
+
+INLINE void unpack(simd_format f, const unsigned char *group, uint32_t j, unpacked *u)
+{
+    const unsigned char *q = group + simd_layouts[f].header + j * simd_layouts[f].block;
+    top_bits top = top_load(f, q);
+#pragma GCC unroll 2
+    for (uint32_t n = 0; n < 4; n++) {
+        bytes64 lo, hi;
+        line_pair(f, q, n, &top, &lo, &hi);
+        quad_store(u->w + n * QUAD_BYTES, quad_of(lo));
+        quad_store(u->w + (n + 4) * QUAD_BYTES, quad_of(hi));
+    }
+    lanes_store(u->scale[0], scale_of(f, group, j, 0));
+    if (has_halves(f)) {
+        lanes_store(u->scale[1], scale_of(f, group, j, 1));
+    }
+    if (has_min(f)) {
+        lanes_store(u->min, min_of(f, group, j));
+    }
+}
+
+/* Adds one unpacked block's products to n (a constant) rows of acc. */
+INLINE void rows_add(simd_format f, uint32_t n, const unpacked *u, const unsigned char *x, const float *d,
+                     const float *sd, float *acc)
+{
+    for (uint32_t half = 0; half < (has_halves(f) ? 2 : 1); half++) {
+        isum s[GROUP_ROWS];
+        for (uint32_t r = 0; r < n; r++) {
+            s[r] = isum_zero();
+        }
+        uint32_t from = 4 * half, to = has_halves(f) ? from + 4 : 8;
+#pragma GCC unroll 2
+        for (uint32_t g = from; g < to; g++) {
+            quad w = quad_load(u->w + g * QUAD_BYTES);
+            for (uint32_t r = 0; r < n; r++) {
+                s[r] = isum_dot(s[r], w, x + r * X_BLOCK + 8 * g);
+            }
+        }
+        for (uint32_t r = 0; r < n; r++) {
+            lanes a = lanes_load(acc + r * SIMD_LANES);
+            a = lanes_fma(lanes_mul(lanes_load(u->scale[half]), lanes_set(d[r])), isum_lanes(s[r]), a);
+            a = has_min(f) ? lanes_fma(lanes_load(u->min), lanes_set(sd[r]), a) : a;
+            lanes_store(acc + r * SIMD_LANES, a);
+        }
+    }
+}
+
+INLINE void tile_add(simd_format f, const unpacked *u, const tile *t, uint32_t b, float *acc)
+{
+    const unsigned char *x = t->x + (size_t)b * t->n * X_BLOCK;
+    const float *d = t->d + (size_t)b * t->n, *sd = t->sd + (size_t)b * t->n;
+    uint32_t r = 0;
+    for (; r + 4 <= t->n; r += 4) {
+        rows_add(f, 4, u, x + r * X_BLOCK, d + r, sd + r, acc + r * SIMD_LANES);
+    }
+    if (t->n - r == 3) {
+        rows_add(f, 3, u, x + r * X_BLOCK, d + r, sd + r, acc + r * SIMD_LANES);
+    } else if (t->n - r == 2) {
+        rows_add(f, 2, u, x + r * X_BLOCK, d + r, sd + r, acc + r * SIMD_LANES);
+    } else if (t->n - r == 1) {
+        rows_add(f, 1, u, x + r * X_BLOCK, d + r, sd + r, acc + r * SIMD_LANES);
+    }
+}
+
+INLINE void float_rows_add(uint32_t n, const float *w, uint32_t n_columns, const float *x, float *acc)
+{
+    lanes s[GROUP_ROWS];
+    for (uint32_t r = 0; r < n; r++) {
+        s[r] = lanes_zero();
+    }
+#pragma GCC unroll 2
+    for (uint32_t k = 0; k < n_columns; k++) {
+        lanes wk = lanes_load(w + k * SIMD_LANES);
+        for (uint32_t r = 0; r < n; r++) {
+            s[r] = lanes_fma(wk, lanes_set(x[r * SIMD_BLOCK + k]), s[r]);
+        }
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        lanes_store(acc + r * SIMD_LANES, lanes_add(lanes_load(acc + r * SIMD_LANES), s[r]));
+    }
+}
+
+INLINE void float_tile_add(const float *w, uint32_t n_columns, const tile *t, uint32_t b, float *acc)
+{
+    const float *x = (const float *)(const void *)t->x + (size_t)b * t->n * SIMD_BLOCK;
+    uint32_t r = 0;
+    for (; r + 4 <= t->n; r += 4) {
+        float_rows_add(4, w, n_columns, x + r * SIMD_BLOCK, acc + r * SIMD_LANES);
+    }
+    if (t->n - r == 3) {
+        float_rows_add(3, w, n_columns, x + r * SIMD_BLOCK, acc + r * SIMD_LANES);
+    } else if (t->n - r == 2) {
+        float_rows_add(2, w, n_columns, x + r * SIMD_BLOCK, acc + r * SIMD_LANES);
+    } else if (t->n - r == 1) {
+        float_rows_add(1, w, n_columns, x + r * SIMD_BLOCK, acc + r * SIMD_LANES);
+    }
+}
+
+/* Up to 64 rows from `row` on, of one panel's block b. */
+INLINE void block_add(simd_format f, const simd_job *job, const unsigned char *panel, uint32_t b, uint32_t row,
+                      uint32_t n_rows, uint32_t n_side, unpacked *u, float *acc)
+{
+    const simd_layout l = simd_layouts[f];
+    const size_t at = (size_t)(b / l.group) * (l.header + l.group * l.block);
+    const float *w = (const float *)(const void *)u->w;
+    uint32_t n_columns = job->n_in - b * SIMD_BLOCK < SIMD_BLOCK ? job->n_in - b * SIMD_BLOCK : SIMD_BLOCK;
+    if (row == 0) { /* later rows find the panel in a cache */
+        uint32_t share = l.header / l.group + l.block;
+        ask_ahead(job, panel, at + b % l.group * share, share, n_side);
+    }
+    if (!simd_is_float(f)) {
+        unpack(f, panel + at, b % l.group, u);
+    } else if (f == SIMD_F32) {
+        w = (const float *)(const void *)(panel + at);
+    } else {
+        for (uint32_t k = 0; k < n_columns; k++) {
+            lanes_store((float *)(void *)u->w + k * SIMD_LANES, column_of(f, panel + at, k));
+        }
+    }
+    for (uint32_t r = 0; r < n_rows; r += SIMD_TILE) {
+        const tile t = tile_at(job, row + r);
+        if (simd_is_float(f)) {
+            float_tile_add(w, n_columns, &t, b, acc + r * SIMD_LANES);
+        } else {
+            tile_add(f, u, &t, b, acc + r * SIMD_LANES);
+        }
+    }
+}
+
+INLINE void many_rows(simd_format f, const simd_job *job, uint32_t from, uint32_t to)
+{
+    _Alignas(64) float acc[2][ROWS_AT_ONCE * SIMD_LANES];
+    unpacked u;
+    for (uint32_t row = 0; row < job->n_rows; row += ROWS_AT_ONCE) {
+        uint32_t n_rows = job->n_rows - row < ROWS_AT_ONCE ? job->n_rows - row : ROWS_AT_ONCE;
+        for (uint32_t p = from; p < to; p += 2) {
+            uint32_t n_side = to - p < 2 ? 1 : 2;
+            memset(acc, 0, sizeof acc);
+            for (uint32_t b = 0; b < job->n_blocks; b++) {
+                for (uint32_t i = 0; i < n_side; i++) {
+                    block_add(f, job, job->panels + (p + i) * job->panel_bytes, b, row, n_rows, n_side, &u, acc[i]);
+                }
+            }
+            for (uint32_t i = 0; i < n_side; i++) {
+                for (uint32_t r = 0; r < n_rows; r++) {
+                    put_row(job, row + r, p + i, lanes_load(acc[i] + r * SIMD_LANES));
+                }
+            }
+        }
+    }
+}
+
+INLINE void panels_of(simd_format f, const simd_job *job, uint32_t from, uint32_t to)
+{
+    if (job->n_rows > 1) {
+        many_rows(f, job, from, to);
+        return;
+    }
+    for (uint32_t p = from; p < to; p += 2) {
+        uint32_t n_side = to - p < 2 ? 1 : 2;
+        if (simd_is_float(f)) {
+            n_side == 2 ? one_row_floats(f, 2, job, p) : one_row_floats(f, 1, job, p);
+        } else {
+            n_side == 2 ? one_row(f, 2, job, p) : one_row(f, 1, job, p);
+        }
+    }
+}
+
+/* One function a format, so that each is compiled with its constants. */
+#define PANELS_OF(format)                                                                                  \
+    static __attribute__((noinline)) void panels_##format(const simd_job *job, uint32_t from, uint32_t to) \
+    {                                                                                                      \
+        panels_of(SIMD_##format, job, from, to);                                                           \
+    }
+#define EACH_FORMAT(X) X(F32) X(F16) X(BF16) X(S8) X(U4) X(U5) X(U4M) X(U5M) X(U4K) X(U5K) X(U6K) X(S8K)
+EACH_FORMAT(PANELS_OF)
+
+static void SIMD_PANELS(const simd_job *job, uint32_t from, uint32_t to)
+{
+    static void (*const table[SIMD_N_FORMATS])(const simd_job *, uint32_t, uint32_t) = {
+#define ENTRY(format) [SIMD_##format] = panels_##format,
+        EACH_FORMAT(ENTRY)
+#undef ENTRY
+    };
+    table[job->format](job, from, to);
+}
+
+#endif
