@@ -18,7 +18,7 @@ static const option TABLE[] = {
     {"port", OPTION_COUNT, AT(port), "8080", 0, 65535, .value = "N", .help = "port to listen on; 0: a free one"},
     {"threads", OPTION_COUNT, AT(threads), "0", 0, 256, .value = "N",
      .help = "threads that compute; 0: as many as CPU quota and affinity allow"},
-    {"backend", OPTION_CHOICE, AT(backend), "auto", .choices = "auto|naive|openblas", .value = "NAME",
+    {"backend", OPTION_CHOICE, AT(backend), "auto", .choices = "auto|naive|openblas|simd", .value = "NAME",
      .help = "what computes; auto: the best that passes its self-check"},
     {"kv-bytes", OPTION_SIZE, AT(kv_bytes), "0", 0, UINT64_C(1) << 42, .value = "SIZE",
      .help = "memory of the KV cache, taken at start; 0: a quarter of what is left, at most 1g"},

@@ -42,7 +42,17 @@ typedef struct simd_layout {
     uint32_t header; /* bytes, multiples of 64 */
     uint32_t block;
 } simd_layout;
-extern const simd_layout simd_layouts[SIMD_N_FORMATS];
+
+static inline simd_layout simd_layout_of(simd_format f)
+{
+    static const simd_layout table[SIMD_N_FORMATS] = {
+        [SIMD_F32] = {1, 0, 32 * 64}, [SIMD_F16] = {1, 0, 32 * 32}, [SIMD_BF16] = {1, 0, 32 * 32},
+        [SIMD_S8] = {2, 64, 512},     [SIMD_U4] = {2, 64, 256},     [SIMD_U5] = {2, 64, 320},
+        [SIMD_U4M] = {2, 128, 256},   [SIMD_U5M] = {2, 128, 320},   [SIMD_U4K] = {8, 320, 256},
+        [SIMD_U5K] = {8, 320, 320},   [SIMD_U6K] = {8, 320, 384},   [SIMD_S8K] = {8, 320, 512},
+    };
+    return table[f];
+}
 
 /* One matrix product over the rows of a slab: dst[n_rows, n_out] = acts * panels + bias. */
 typedef struct simd_job {

@@ -21,7 +21,6 @@ enum {
     X_BLOCK = SIMD_BLOCK * 2, /* bytes of a block of quantised activations */
     AHEAD = 2048,             /* bytes that are asked for ahead of use, in each of two panels */
     ROWS_AT_ONCE = 64,        /* rows for which a block of weights is unpacked once */
-    GROUP_ROWS = 4,           /* rows whose sums are in registers together */
 };
 
 /* ---- formats: every function is inlined with a constant format ---- */
@@ -151,59 +150,90 @@ INLINE void ask_ahead(const simd_job *job, const unsigned char *panel, size_t at
     }
 }
 
-/* ---- one row: everything in registers, n_side panels side by side, so that memory is read in as many streams ---- */
+/* ---- one row: everything in registers, two panels side by side, so that memory is read in two streams ----
+ * State is in named variables, not in arrays: gcc 12 would keep arrays in memory. */
 
-INLINE void one_row(simd_format f, uint32_t n_side, const simd_job *job, uint32_t panel)
+typedef struct side {
+    const unsigned char *panel;
+    lanes acc;
+    isum s, s2; /* of the block, or of its halves */
+    top_bits top;
+} side;
+
+INLINE side side_begin(const simd_job *job, uint32_t panel)
 {
-    const simd_layout l = simd_layouts[f];
-    const tile t = tile_at(job, 0);
-    const unsigned char *w[2];
-    lanes acc[2];
-    for (uint32_t p = 0; p < n_side; p++) {
-        w[p] = job->panels + (panel + p) * job->panel_bytes;
-        acc[p] = lanes_zero();
+    side a;
+    a.panel = job->panels + panel * job->panel_bytes;
+    a.acc = lanes_zero();
+    return a;
+}
+
+INLINE void side_block(simd_format f, side *a, size_t q)
+{
+    a->top = top_load(f, a->panel + q);
+    a->s = a->s2 = isum_zero();
+}
+
+INLINE void side_lines(simd_format f, side *a, size_t q, uint32_t n, const unsigned char *x)
+{
+    bytes64 lo, hi;
+    line_pair(f, a->panel + q, n, &a->top, &lo, &hi);
+    a->s = isum_dot(a->s, quad_of(lo), x + 8 * n);
+    if (has_halves(f)) {
+        a->s2 = isum_dot(a->s2, quad_of(hi), x + 8 * n + 32);
+    } else {
+        a->s = isum_dot(a->s, quad_of(hi), x + 8 * n + 32);
     }
+}
+
+INLINE void side_add(simd_format f, side *a, size_t at, uint32_t j, float d, float sd)
+{
+    const unsigned char *group = a->panel + at;
+    lanes dx = lanes_set(d);
+    a->acc = lanes_fma(lanes_mul(scale_of(f, group, j, 0), dx), isum_lanes(a->s), a->acc);
+    if (has_halves(f)) {
+        a->acc = lanes_fma(lanes_mul(scale_of(f, group, j, 1), dx), isum_lanes(a->s2), a->acc);
+    }
+    if (has_min(f)) {
+        a->acc = lanes_fma(min_of(f, group, j), lanes_set(sd), a->acc);
+    }
+}
+
+/* two: panel + 1 as well. */
+INLINE void one_row(simd_format f, bool two, const simd_job *job, uint32_t panel)
+{
+    const simd_layout l = simd_layout_of(f);
+    const uint32_t share = l.header / l.group + l.block;
+    const tile t = tile_at(job, 0);
+    side a = side_begin(job, panel), b = side_begin(job, panel + two);
     size_t at = 0; /* of the group, in a panel */
     for (uint32_t b0 = 0; b0 < job->n_blocks; b0 += l.group, at += l.header + l.group * l.block) {
         uint32_t n = job->n_blocks - b0 < l.group ? job->n_blocks - b0 : l.group;
         for (uint32_t j = 0; j < n; j++) {
             const unsigned char *x = t.x + (size_t)(b0 + j) * X_BLOCK;
-            lanes dx = lanes_set(t.d[b0 + j]);
-            size_t q = l.header + j * l.block;
-            isum s[2], s2[2];
-            top_bits top[2];
-            for (uint32_t p = 0; p < n_side; p++) {
-                ask_ahead(job, w[p], at + j * (l.header / l.group + l.block), l.header / l.group + l.block, n_side);
-                top[p] = top_load(f, w[p] + at + q);
-                s[p] = s2[p] = isum_zero();
+            size_t q = at + l.header + j * l.block;
+            ask_ahead(job, a.panel, at + j * share, share, 1 + two);
+            side_block(f, &a, q);
+            if (two) {
+                ask_ahead(job, b.panel, at + j * share, share, 2);
+                side_block(f, &b, q);
             }
 #pragma GCC unroll 2
             for (uint32_t i = 0; i < 4; i++) {
-                for (uint32_t p = 0; p < n_side; p++) {
-                    bytes64 lo, hi;
-                    line_pair(f, w[p] + at + q, i, &top[p], &lo, &hi);
-                    s[p] = isum_dot(s[p], quad_of(lo), x + 8 * i);
-                    if (has_halves(f)) {
-                        s2[p] = isum_dot(s2[p], quad_of(hi), x + 8 * i + 32);
-                    } else {
-                        s[p] = isum_dot(s[p], quad_of(hi), x + 8 * i + 32);
-                    }
+                side_lines(f, &a, q, i, x);
+                if (two) {
+                    side_lines(f, &b, q, i, x);
                 }
             }
-            for (uint32_t p = 0; p < n_side; p++) {
-                const unsigned char *group = w[p] + at;
-                acc[p] = lanes_fma(lanes_mul(scale_of(f, group, j, 0), dx), isum_lanes(s[p]), acc[p]);
-                if (has_halves(f)) {
-                    acc[p] = lanes_fma(lanes_mul(scale_of(f, group, j, 1), dx), isum_lanes(s2[p]), acc[p]);
-                }
-                if (has_min(f)) {
-                    acc[p] = lanes_fma(min_of(f, group, j), lanes_set(t.sd[b0 + j]), acc[p]);
-                }
+            side_add(f, &a, at, j, t.d[b0 + j], t.sd[b0 + j]);
+            if (two) {
+                side_add(f, &b, at, j, t.d[b0 + j], t.sd[b0 + j]);
             }
         }
     }
-    for (uint32_t p = 0; p < n_side; p++) {
-        put_row(job, 0, panel + p, acc[p]);
+    put_row(job, 0, panel, a.acc);
+    if (two) {
+        put_row(job, 0, panel + 1, b.acc);
     }
 }
 
@@ -214,37 +244,35 @@ INLINE lanes column_of(simd_format f, const unsigned char *block, uint32_t k)
                            : lanes_bf16(block + 32 * k);
 }
 
-INLINE void one_row_floats(simd_format f, uint32_t n_side, const simd_job *job, uint32_t panel)
+INLINE void one_row_floats(simd_format f, bool two, const simd_job *job, uint32_t panel)
 {
-    const uint32_t block = simd_layouts[f].block;
+    const uint32_t block = simd_layout_of(f).block;
     const tile t = tile_at(job, 0);
-    const unsigned char *w[2];
-    lanes acc[2];
-    for (uint32_t p = 0; p < n_side; p++) {
-        w[p] = job->panels + (panel + p) * job->panel_bytes;
-        acc[p] = lanes_zero();
-    }
-    for (uint32_t b = 0; b < job->n_blocks; b++) {
-        const float *x = (const float *)(const void *)t.x + (size_t)b * SIMD_BLOCK;
-        uint32_t n = job->n_in - b * SIMD_BLOCK < SIMD_BLOCK ? job->n_in - b * SIMD_BLOCK : SIMD_BLOCK;
-        lanes s[2];
-        for (uint32_t p = 0; p < n_side; p++) {
-            s[p] = lanes_zero();
-            ask_ahead(job, w[p], (size_t)b * block, block, n_side);
+    const unsigned char *wa = job->panels + panel * job->panel_bytes, *wb = wa + two * job->panel_bytes;
+    lanes a = lanes_zero(), b = a;
+    for (uint32_t i = 0; i < job->n_blocks; i++) {
+        const float *x = (const float *)(const void *)t.x + (size_t)i * SIMD_BLOCK;
+        uint32_t n = job->n_in - i * SIMD_BLOCK < SIMD_BLOCK ? job->n_in - i * SIMD_BLOCK : SIMD_BLOCK;
+        size_t at = (size_t)i * block;
+        lanes sa = lanes_zero(), sb = sa;
+        ask_ahead(job, wa, at, block, 1 + two);
+        if (two) {
+            ask_ahead(job, wb, at, block, 2);
         }
 #pragma GCC unroll 4
         for (uint32_t k = 0; k < n; k++) {
             lanes xk = lanes_set(x[k]);
-            for (uint32_t p = 0; p < n_side; p++) {
-                s[p] = lanes_fma(column_of(f, w[p] + (size_t)b * block, k), xk, s[p]);
+            sa = lanes_fma(column_of(f, wa + at, k), xk, sa);
+            if (two) {
+                sb = lanes_fma(column_of(f, wb + at, k), xk, sb);
             }
         }
-        for (uint32_t p = 0; p < n_side; p++) {
-            acc[p] = lanes_add(acc[p], s[p]);
-        }
+        a = lanes_add(a, sa);
+        b = lanes_add(b, sb);
     }
-    for (uint32_t p = 0; p < n_side; p++) {
-        put_row(job, 0, panel + p, acc[p]);
+    put_row(job, 0, panel, a);
+    if (two) {
+        put_row(job, 0, panel + 1, b);
     }
 }
 
@@ -257,7 +285,7 @@ typedef struct unpacked {
 
 INLINE void unpack(simd_format f, const unsigned char *group, uint32_t j, unpacked *u)
 {
-    const unsigned char *q = group + simd_layouts[f].header + j * simd_layouts[f].block;
+    const unsigned char *q = group + simd_layout_of(f).header + j * simd_layout_of(f).block;
     top_bits top = top_load(f, q);
 #pragma GCC unroll 2
     for (uint32_t n = 0; n < 4; n++) {
@@ -275,80 +303,94 @@ INLINE void unpack(simd_format f, const unsigned char *group, uint32_t j, unpack
     }
 }
 
-/* Adds one unpacked block's products to n (a constant) rows of acc. */
+/* One row's sums of a block, or of half of it, added to its accumulator. */
+INLINE void row_add(simd_format f, const unpacked *u, uint32_t half, isum s, float d, float sd, float *acc)
+{
+    lanes a = lanes_fma(lanes_mul(lanes_load(u->scale[half]), lanes_set(d)), isum_lanes(s), lanes_load(acc));
+    lanes_store(acc, has_min(f) ? lanes_fma(lanes_load(u->min), lanes_set(sd), a) : a);
+}
+
+/* Adds one unpacked block's products to n (a constant, up to 4) rows of acc. */
 INLINE void rows_add(simd_format f, uint32_t n, const unpacked *u, const unsigned char *x, const float *d,
                      const float *sd, float *acc)
 {
     for (uint32_t half = 0; half < (has_halves(f) ? 2 : 1); half++) {
-        isum s[GROUP_ROWS];
-        for (uint32_t r = 0; r < n; r++) {
-            s[r] = isum_zero();
-        }
+        isum s0 = isum_zero(), s1 = s0, s2 = s0, s3 = s0;
         uint32_t from = 4 * half, to = has_halves(f) ? from + 4 : 8;
 #pragma GCC unroll 2
         for (uint32_t g = from; g < to; g++) {
             quad w = quad_load(u->w + g * QUAD_BYTES);
-            for (uint32_t r = 0; r < n; r++) {
-                s[r] = isum_dot(s[r], w, x + r * X_BLOCK + 8 * g);
-            }
+            s0 = isum_dot(s0, w, x + 8 * g);
+            s1 = n > 1 ? isum_dot(s1, w, x + X_BLOCK + 8 * g) : s1;
+            s2 = n > 2 ? isum_dot(s2, w, x + 2 * X_BLOCK + 8 * g) : s2;
+            s3 = n > 3 ? isum_dot(s3, w, x + 3 * X_BLOCK + 8 * g) : s3;
         }
-        for (uint32_t r = 0; r < n; r++) {
-            lanes a = lanes_load(acc + r * SIMD_LANES);
-            a = lanes_fma(lanes_mul(lanes_load(u->scale[half]), lanes_set(d[r])), isum_lanes(s[r]), a);
-            a = has_min(f) ? lanes_fma(lanes_load(u->min), lanes_set(sd[r]), a) : a;
-            lanes_store(acc + r * SIMD_LANES, a);
+        row_add(f, u, half, s0, d[0], sd[0], acc);
+        if (n > 1) {
+            row_add(f, u, half, s1, d[1], sd[1], acc + SIMD_LANES);
+        }
+        if (n > 2) {
+            row_add(f, u, half, s2, d[2], sd[2], acc + 2 * SIMD_LANES);
+        }
+        if (n > 3) {
+            row_add(f, u, half, s3, d[3], sd[3], acc + 3 * SIMD_LANES);
         }
     }
 }
 
-INLINE void tile_add(simd_format f, const unpacked *u, const tile *t, uint32_t b, float *acc)
+INLINE void float_row_add(lanes s, float *acc)
 {
-    const unsigned char *x = t->x + (size_t)b * t->n * X_BLOCK;
-    const float *d = t->d + (size_t)b * t->n, *sd = t->sd + (size_t)b * t->n;
-    uint32_t r = 0;
-    for (; r + 4 <= t->n; r += 4) {
-        rows_add(f, 4, u, x + r * X_BLOCK, d + r, sd + r, acc + r * SIMD_LANES);
-    }
-    if (t->n - r == 3) {
-        rows_add(f, 3, u, x + r * X_BLOCK, d + r, sd + r, acc + r * SIMD_LANES);
-    } else if (t->n - r == 2) {
-        rows_add(f, 2, u, x + r * X_BLOCK, d + r, sd + r, acc + r * SIMD_LANES);
-    } else if (t->n - r == 1) {
-        rows_add(f, 1, u, x + r * X_BLOCK, d + r, sd + r, acc + r * SIMD_LANES);
-    }
+    lanes_store(acc, lanes_add(lanes_load(acc), s));
 }
 
 INLINE void float_rows_add(uint32_t n, const float *w, uint32_t n_columns, const float *x, float *acc)
 {
-    lanes s[GROUP_ROWS];
-    for (uint32_t r = 0; r < n; r++) {
-        s[r] = lanes_zero();
-    }
+    lanes s0 = lanes_zero(), s1 = s0, s2 = s0, s3 = s0;
 #pragma GCC unroll 2
     for (uint32_t k = 0; k < n_columns; k++) {
         lanes wk = lanes_load(w + k * SIMD_LANES);
-        for (uint32_t r = 0; r < n; r++) {
-            s[r] = lanes_fma(wk, lanes_set(x[r * SIMD_BLOCK + k]), s[r]);
-        }
+        s0 = lanes_fma(wk, lanes_set(x[k]), s0);
+        s1 = n > 1 ? lanes_fma(wk, lanes_set(x[SIMD_BLOCK + k]), s1) : s1;
+        s2 = n > 2 ? lanes_fma(wk, lanes_set(x[2 * SIMD_BLOCK + k]), s2) : s2;
+        s3 = n > 3 ? lanes_fma(wk, lanes_set(x[3 * SIMD_BLOCK + k]), s3) : s3;
     }
-    for (uint32_t r = 0; r < n; r++) {
-        lanes_store(acc + r * SIMD_LANES, lanes_add(lanes_load(acc + r * SIMD_LANES), s[r]));
+    float_row_add(s0, acc);
+    if (n > 1) {
+        float_row_add(s1, acc + SIMD_LANES);
+    }
+    if (n > 2) {
+        float_row_add(s2, acc + 2 * SIMD_LANES);
+    }
+    if (n > 3) {
+        float_row_add(s3, acc + 3 * SIMD_LANES);
     }
 }
 
-INLINE void float_tile_add(const float *w, uint32_t n_columns, const tile *t, uint32_t b, float *acc)
+/* n (a constant) rows of a tile from r on: w is where float weights are, u has the others. */
+INLINE void tile_rows_add(simd_format f, uint32_t n, const unpacked *u, const float *w, uint32_t n_columns,
+                          const tile *t, uint32_t b, uint32_t r, float *acc)
 {
-    const float *x = (const float *)(const void *)t->x + (size_t)b * t->n * SIMD_BLOCK;
+    size_t at = (size_t)b * t->n + r;
+    if (simd_is_float(f)) {
+        float_rows_add(n, w, n_columns, (const float *)(const void *)t->x + at * SIMD_BLOCK, acc + r * SIMD_LANES);
+    } else {
+        rows_add(f, n, u, t->x + at * X_BLOCK, t->d + at, t->sd + at, acc + r * SIMD_LANES);
+    }
+}
+
+INLINE void tile_add(simd_format f, const unpacked *u, const float *w, uint32_t n_columns, const tile *t, uint32_t b,
+                     float *acc)
+{
     uint32_t r = 0;
     for (; r + 4 <= t->n; r += 4) {
-        float_rows_add(4, w, n_columns, x + r * SIMD_BLOCK, acc + r * SIMD_LANES);
+        tile_rows_add(f, 4, u, w, n_columns, t, b, r, acc);
     }
     if (t->n - r == 3) {
-        float_rows_add(3, w, n_columns, x + r * SIMD_BLOCK, acc + r * SIMD_LANES);
+        tile_rows_add(f, 3, u, w, n_columns, t, b, r, acc);
     } else if (t->n - r == 2) {
-        float_rows_add(2, w, n_columns, x + r * SIMD_BLOCK, acc + r * SIMD_LANES);
+        tile_rows_add(f, 2, u, w, n_columns, t, b, r, acc);
     } else if (t->n - r == 1) {
-        float_rows_add(1, w, n_columns, x + r * SIMD_BLOCK, acc + r * SIMD_LANES);
+        tile_rows_add(f, 1, u, w, n_columns, t, b, r, acc);
     }
 }
 
@@ -356,7 +398,7 @@ INLINE void float_tile_add(const float *w, uint32_t n_columns, const tile *t, ui
 INLINE void block_add(simd_format f, const simd_job *job, const unsigned char *panel, uint32_t b, uint32_t row,
                       uint32_t n_rows, uint32_t n_side, unpacked *u, float *acc)
 {
-    const simd_layout l = simd_layouts[f];
+    const simd_layout l = simd_layout_of(f);
     const size_t at = (size_t)(b / l.group) * (l.header + l.group * l.block);
     const float *w = (const float *)(const void *)u->w;
     uint32_t n_columns = job->n_in - b * SIMD_BLOCK < SIMD_BLOCK ? job->n_in - b * SIMD_BLOCK : SIMD_BLOCK;
@@ -375,11 +417,7 @@ INLINE void block_add(simd_format f, const simd_job *job, const unsigned char *p
     }
     for (uint32_t r = 0; r < n_rows; r += SIMD_TILE) {
         const tile t = tile_at(job, row + r);
-        if (simd_is_float(f)) {
-            float_tile_add(w, n_columns, &t, b, acc + r * SIMD_LANES);
-        } else {
-            tile_add(f, u, &t, b, acc + r * SIMD_LANES);
-        }
+        tile_add(f, u, w, n_columns, &t, b, acc + r * SIMD_LANES);
     }
 }
 
@@ -413,11 +451,11 @@ INLINE void panels_of(simd_format f, const simd_job *job, uint32_t from, uint32_
         return;
     }
     for (uint32_t p = from; p < to; p += 2) {
-        uint32_t n_side = to - p < 2 ? 1 : 2;
+        bool two = to - p > 1;
         if (simd_is_float(f)) {
-            n_side == 2 ? one_row_floats(f, 2, job, p) : one_row_floats(f, 1, job, p);
+            two ? one_row_floats(f, true, job, p) : one_row_floats(f, false, job, p);
         } else {
-            n_side == 2 ? one_row(f, 2, job, p) : one_row(f, 1, job, p);
+            two ? one_row(f, true, job, p) : one_row(f, false, job, p);
         }
     }
 }

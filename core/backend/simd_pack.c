@@ -14,13 +14,6 @@
 #include "core/backend/simd.h"
 #include "core/tensor/dequant.h"
 
-const simd_layout simd_layouts[SIMD_N_FORMATS] = {
-    [SIMD_F32] = {1, 0, 32 * 64}, [SIMD_F16] = {1, 0, 32 * 32}, [SIMD_BF16] = {1, 0, 32 * 32},
-    [SIMD_S8] = {2, 64, 512},     [SIMD_U4] = {2, 64, 256},     [SIMD_U5] = {2, 64, 320},
-    [SIMD_U4M] = {2, 128, 256},   [SIMD_U5M] = {2, 128, 320},   [SIMD_U4K] = {8, 320, 256},
-    [SIMD_U5K] = {8, 320, 320},   [SIMD_U6K] = {8, 320, 384},   [SIMD_S8K] = {8, 320, 512},
-};
-
 simd_format simd_format_of(atn_dtype t)
 {
     switch (t) {
@@ -58,13 +51,12 @@ simd_format simd_format_of(atn_dtype t)
 
 size_t simd_panel_bytes(simd_format f, uint32_t n_in)
 {
-    const simd_layout *l = &simd_layouts[f];
+    const simd_layout l = simd_layout_of(f);
     if (simd_is_float(f)) {
-        return (size_t)n_in * (l->block / SIMD_BLOCK);
+        return (size_t)n_in * (l.block / SIMD_BLOCK);
     }
-    size_t n_blocks = n_in / SIMD_BLOCK, rest = n_blocks % l->group;
-    return n_blocks / l->group * (l->header + (size_t)l->group * l->block) +
-           (rest ? l->header + rest * (size_t)l->block : 0);
+    size_t n_blocks = n_in / SIMD_BLOCK, rest = n_blocks % l.group;
+    return n_blocks / l.group * (l.header + (size_t)l.group * l.block) + (rest ? l.header + rest * (size_t)l.block : 0);
 }
 
 /* One block of one row, as integers. */
@@ -216,8 +208,8 @@ static void read_block(atn_dtype t, const unsigned char *row, uint32_t b, int_bl
 
 static unsigned char *group_at(simd_format f, const unsigned char *panel, uint32_t b)
 {
-    const simd_layout *l = &simd_layouts[f];
-    return (unsigned char *)panel + (size_t)(b / l->group) * (l->header + (size_t)l->group * l->block);
+    const simd_layout l = simd_layout_of(f);
+    return (unsigned char *)panel + (size_t)(b / l.group) * (l.header + (size_t)l.group * l.block);
 }
 
 /* Where the header keeps what belongs to block j of a lane; NULL: the format has no such thing. */
@@ -273,9 +265,9 @@ static uint32_t plane_bits(simd_format f)
 
 static void put_block(simd_format f, unsigned char *panel, uint32_t b, uint32_t lane, const int_block *in)
 {
-    const simd_layout *l = &simd_layouts[f];
+    const simd_layout l = simd_layout_of(f);
     unsigned char *group = group_at(f, panel, b);
-    uint32_t j = b % l->group, bits = plane_bits(f);
+    uint32_t j = b % l.group, bits = plane_bits(f);
     header_at h = find_header(f, group, j, lane);
     memcpy(h.d, &in->d, 2);
     if (h.m) {
@@ -287,7 +279,7 @@ static void put_block(simd_format f, unsigned char *panel, uint32_t b, uint32_t 
     if (h.min) {
         *h.min = in->min;
     }
-    unsigned char *q = group + l->header + (size_t)j * l->block + 4 * lane;
+    unsigned char *q = group + l.header + (size_t)j * l.block + 4 * lane;
     for (uint32_t i = 0; i < SIMD_BLOCK; i++) {
         uint32_t g = i / 4, n = g % 4, v = in->q[i];
         unsigned char *at = q + i % 4;
@@ -307,9 +299,9 @@ static void put_block(simd_format f, unsigned char *panel, uint32_t b, uint32_t 
 
 static void get_block(simd_format f, const unsigned char *panel, uint32_t b, uint32_t lane, int_block *out)
 {
-    const simd_layout *l = &simd_layouts[f];
+    const simd_layout l = simd_layout_of(f);
     unsigned char *group = group_at(f, panel, b);
-    uint32_t j = b % l->group, bits = plane_bits(f);
+    uint32_t j = b % l.group, bits = plane_bits(f);
     header_at h = find_header(f, group, j, lane);
     memset(out, 0, sizeof *out);
     out->d = half_at(h.d);
@@ -318,7 +310,7 @@ static void get_block(simd_format f, const unsigned char *panel, uint32_t b, uin
         out->scale[half] = *h.scale[half];
     }
     out->min = h.min ? *h.min : 0;
-    const unsigned char *q = group + l->header + (size_t)j * l->block + 4 * lane;
+    const unsigned char *q = group + l.header + (size_t)j * l.block + 4 * lane;
     for (uint32_t i = 0; i < SIMD_BLOCK; i++) {
         uint32_t g = i / 4, n = g % 4;
         const unsigned char *at = q + i % 4;

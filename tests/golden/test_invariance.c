@@ -1,4 +1,4 @@
-/* Batch invariance of naive on the tiny models: the same request gives the same logits bytes at every step, alone or among 16
+/* Batch invariance of naive and simd on the tiny models: the same request gives the same logits bytes at every step, alone or among 16
  * others, in chunks of 1, 7 or 64, on 1, 2 or 5 threads. A matmul whose sum depends on the number of rows is planted to show
  * that the test sees it. Forks and truncations give the same bytes too. */
 #include "tests/golden/invariance.h"
@@ -9,9 +9,8 @@ static const uint32_t thread_counts[] = {1, 2, 5};
 static const runner_params tiny_params = {
     .max_rows = MAX_ROWS, .max_out = 1, .n_seqs = N_OTHERS + 1, .kv_type = ATN_DTYPE_F16};
 
-static void tiny_models(void **state)
+static void check_tiny_models(const char *backend)
 {
-    (void)state;
     const char *models[] = {"tiny-llama-q8_0",  "tiny-gpt2-f16",   "tiny-qwen2-f16",  "tiny-qwen3-q8_0",
                             "tiny-gemma3-q8_0", "tiny-llama3-f16", "tiny-mistral-f16"};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
@@ -20,7 +19,7 @@ static void tiny_models(void **state)
         comparison c = {0};
         for (size_t t = 0; t < 3; t++) {
             runner r;
-            runner_open(&r, "naive", thread_counts[t], path, &tiny_params);
+            runner_open(&r, backend, thread_counts[t], path, &tiny_params);
             request q = draw(7, 70, 8, r.info.n_vocab);
             compare_all(&c, &r, &q, 3);
             runner_close(&r);
@@ -29,6 +28,18 @@ static void tiny_models(void **state)
         assert_int_equal(c.n_differ, 0);
         comparison_free(&c);
     }
+}
+
+static void tiny_models(void **state)
+{
+    (void)state;
+    check_tiny_models("naive");
+}
+
+static void tiny_models_on_simd(void **state)
+{
+    (void)state;
+    check_tiny_models("simd");
 }
 
 /* Appends n ids to seq one by one; out [n, n_vocab]. */
@@ -131,7 +142,8 @@ static void planted_fault_is_seen(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tiny_models), cmocka_unit_test(forks_and_truncations),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tiny_models), cmocka_unit_test(tiny_models_on_simd),
+                                       cmocka_unit_test(forks_and_truncations),
                                        cmocka_unit_test(planted_fault_is_seen)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* The small models of every architecture against their float64 references, on every backend that computes in float32. */
+/* The small models of every architecture against their float64 references: on every backend that computes in float32, and on
+ * simd, which does where weights are floats and rounds activations to 16 bits where they are quantised. */
 #include "tests/golden/reference.h"
 
 static const tolerance exact_path = {
@@ -61,6 +62,17 @@ static void on_openblas(void **state)
     }
 }
 
+static void on_simd(void **state)
+{
+    (void)state;
+    const tolerance bits_16 = {
+        .logit = 4e-3, .logprob = 3e-3, .attention = 2e-4, .intervention = 2e-3, .sure_gap = 5e-3};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        bool floats = strstr(models[i], "f16") != NULL;
+        check_model(models[i], "simd", 2, ATN_DTYPE_F32, floats ? &exact_path : &bits_16);
+    }
+}
+
 static void with_half_kv(void **state)
 {
     (void)state;
@@ -73,6 +85,6 @@ static void with_half_kv(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(on_naive), cmocka_unit_test(on_openblas),
-                                       cmocka_unit_test(with_half_kv)};
+                                       cmocka_unit_test(on_simd), cmocka_unit_test(with_half_kv)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

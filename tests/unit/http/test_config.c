@@ -196,7 +196,7 @@ static void malformed(void **state)
     refuse("--max-body 2mb", "", "max-body", "suffix");
     refuse("--max-body m", "", "max-body", "suffix");
     refuse("--kv-bytes 99999999999999g", "", "kv-bytes", "4096g");
-    refuse("--backend cuda", "", "backend", "auto|naive|openblas");
+    refuse("--backend cuda", "", "backend", "auto|naive|openblas|simd");
     refuse("--backend naive|openblas", "", "backend", "one of");
     refuse("--backend auto|", "", "backend", "one of");
     refuse("--kv-type q8", "", "kv-type", "f16|f32");
