@@ -20,6 +20,7 @@ enum {
     MAX_SESSION_TOKENS = 1 << 20,
     MAX_TURNS_WAITING = 16,
     MAX_BATCH_PROMPTS = 256,
+    FAREWELL_US = 2000000, /* for the last bytes after the drain timeout */
 };
 
 typedef struct app {
@@ -36,7 +37,7 @@ typedef struct app {
     atn_status load_status;
     atn_err load_err;
     const char **hosts; /* [opt->n_allow_host + 1] */
-    bool loading, draining;
+    bool loading, draining, cut;
     mono_time drain_end;
     int exit_code;
 } app;
@@ -142,7 +143,14 @@ static void stop_if_drained(app *a, mono_time now)
         log_info("stopped while the model was loading");
         _exit(EXIT_SUCCESS);
     }
-    log_info(idle ? "drained" : "drain timeout: cutting what still runs");
+    if (!idle && !a->cut) { /* its clients are told, and get a moment to hear it */
+        log_info("drain timeout: cutting what still runs");
+        a->cut = true;
+        a->drain_end.us = now.us + FAREWELL_US;
+        api_cut(a->api);
+        return;
+    }
+    log_info(a->cut ? "stopped after the drain timeout" : "drained");
     loop_stop(a->loop);
 }
 

@@ -116,6 +116,15 @@ void api_set_draining(api *a)
     a->draining = true;
 }
 
+void api_cut(api *a)
+{
+    api_enter(a);
+    for (turn *t = a->turns; t != NULL; t = t->next) {
+        turn_cut(t);
+    }
+    api_leave(a);
+}
+
 size_t api_active(const api *a)
 {
     return a->n_active;

@@ -59,6 +59,7 @@ size_t api_error_json(const api_route *r, const atn_err *err, char *out, size_t 
 void api_on_engine_wake(api *a);         /* some stream has news */
 void api_on_tick(api *a, mono_time now); /* about four times a second: pings, TTLs */
 void api_set_draining(api *a);           /* readiness goes 503, new work is refused with 503 */
+void api_cut(api *a);                    /* every turn that still runs ends with an error: the drain took too long */
 size_t api_active(const api *a);         /* generations not yet ended, and bodies being parsed aside */
 /* One sample of a metric. type: "gauge" or "counter". */
 typedef void api_emit_fn(void *out, const char *name, const char *help, const char *type, double value);

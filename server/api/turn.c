@@ -431,6 +431,13 @@ void turn_pump(turn *t)
     api_leave(t->a);
 }
 
+void turn_cut(turn *t)
+{
+    atn_err err;
+    atn_fail(&err, ATN_UNAVAILABLE, NULL, "the server is stopping and could not wait for the end of this answer");
+    fail(t, &err);
+}
+
 void turn_tick(turn *t, mono_time now)
 {
     if (t->ended || t->x == NULL || t->broken) {

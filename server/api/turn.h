@@ -148,6 +148,7 @@ void turn_token_text(const turn *t, int32_t id, buf *out);
 /* For api.c. A closed turn is freed when the outermost api_leave finds it, so that no caller up the stack loses it. */
 void turn_pump(turn *t);
 void turn_tick(turn *t, mono_time now);
+void turn_cut(turn *t); /* the server stops: ends with an error */
 void turn_free(turn *t);
 
 #endif

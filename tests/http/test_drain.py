@@ -3,6 +3,7 @@ drain timeout, so that the client can tell; a second signal ends the process at 
 
 import os
 import signal
+import threading
 import unittest
 
 import attnd_client
@@ -80,13 +81,21 @@ class Drain(unittest.TestCase):
         whole = connect(s)
         whole.sendall(post("/generate", ENDLESS))
         wait_until(lambda: s.metrics()["attnd_requests_running"] == 51, "all run")
+        told = []
+        listener = threading.Thread(target=lambda: told.append(read_to_end(held.pop())))
+        listener.start()
         s.signal()
         self.assertEqual(0, s.process.wait(attnd_client.TIMEOUT), s.log())
         self.assert_sound(s)
+        listener.join()
+        self.assertIn(b'data:{"error":"the server is stopping', told[0][-2000:], "who listens is told")
+        self.assertNotIn(b'"generated_text":"', told[0])
         for stream in held:
-            self.assertFalse(read_to_end(stream).endswith(b"0\r\n\r\n"), "a cut stream must not look complete")
+            events = read_to_end(stream)
+            if events.endswith(b"0\r\n\r\n"):
+                self.assertIn(b'data:{"error":"the server is stopping', events[-2000:], "a cut stream must not look complete")
             stream.close()
-        self.assertEqual(b"", read_to_end(whole))
+        self.assertTrue(read_to_end(whole).startswith(b"HTTP/1.1 503 "))
         whole.close()
 
     def test_second_signal(self):
