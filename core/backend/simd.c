@@ -1,7 +1,9 @@
-/* simd: its table of ops, the choice of the instruction set, weights bound into panels, and the embedding. An op that is not
- * here is naive's, which is exact and does not depend on the batch either. */
+/* simd: its table of ops, the choice of the instruction set, weights bound into panels, and the embedding. Attention and the ops
+ * of rows are in simd_attention.c and simd_rows.c; what is nowhere costs little, and is naive's, whose bits do not depend on the
+ * batch either. */
 #include "core/backend/simd.h"
 #include "core/backend/cpu.h"
+#include "core/backend/simd_rows.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +34,10 @@ atn_status simd_open_isa(atn_backend *be, const simd_isa *isa, unsigned bits, at
     be->caps.numerics = bits == 8 ? "simd-1-a8" : "simd-1-a16";
     be->caps.batch_invariant = true;
     be->caps.attention_probe = true;
-    return ATN_OK;
+    if (!simd_floats_pick(isa->name, &st->floats)) {
+        return atn_fail(err, ATN_UNSUPPORTED, "isa", "this CPU has no %s", isa->name);
+    }
+    return simd_floats_reserve(&st->floats, be->caps.n_threads, err);
 }
 
 static atn_status simd_open(atn_backend *be, atn_err *err)
@@ -44,6 +49,7 @@ static void simd_close(atn_backend *be)
 {
     simd_state *st = be->state;
     if (st != NULL) {
+        simd_floats_free(&st->floats);
         hostmem_free(&st->acts);
         free(st);
     }
@@ -52,7 +58,20 @@ static void simd_close(atn_backend *be)
 static bool simd_supports(const atn_backend *be, atn_op op, atn_dtype t)
 {
     (void)be;
-    return (op == ATN_OP_MATMUL || op == ATN_OP_EMBED) && atn_dtype_known((uint32_t)t);
+    switch (op) {
+    case ATN_OP_EMBED:
+    case ATN_OP_MATMUL:
+        return atn_dtype_known((uint32_t)t);
+    case ATN_OP_KV_WRITE:
+    case ATN_OP_ATTENTION:
+        return t == ATN_DTYPE_F32 || t == ATN_DTYPE_F16;
+    case ATN_OP_NORM:
+    case ATN_OP_ROPE:
+    case ATN_OP_ACTIVATE:
+        return t == ATN_DTYPE_F32;
+    default:
+        return false;
+    }
 }
 
 /* ---- weights ---- */
@@ -126,4 +145,9 @@ const backend_ops simd_ops = {
     .bind = simd_bind,
     .embed = simd_embed,
     .matmul = simd_matmul,
+    .norm = simd_norm,
+    .rope = simd_rope,
+    .activate = simd_activate,
+    .attention = simd_attention,
+    .kv_write = simd_kv_write,
 };

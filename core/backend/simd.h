@@ -8,7 +8,7 @@
 #ifndef ATN_SIMD_H
 #define ATN_SIMD_H
 
-#include "core/backend/backend_impl.h"
+#include "core/backend/simd_attention.h"
 
 enum {
     SIMD_LANES = 16,    /* rows of a panel */
@@ -83,6 +83,7 @@ extern const simd_isa simd_avx2;    /* only where cpu_detect says avx2 */
 
 /* The backend's own state (be->state). */
 typedef struct simd_state {
+    simd_floats floats; /* first: attention and row ops look for it here */
     const simd_isa *isa;
     float limit;  /* of quantised activations */
     hostmem acts; /* one slab of the widest weight bound so far */
