@@ -73,12 +73,13 @@ SIMD_INLINE void keys_8_f32(const void *const *rows, uint32_t i, float *keys)
 }
 #endif
 
-/* Components i .. i+7 of 32 rows: asks for a share of the cache lines that these make of other rows. */
+/* Components i .. i+7 of 32 rows: asks for a share of the cache lines that these make of other rows, into the
+ * second level: the first is full of keys. */
 SIMD_INLINE void fetch_share(const void *const *ahead, uint32_t i, uint32_t size)
 {
     uint32_t steps = 64 / (8 * size), share = ATTN_BLOCK / steps; /* steps of 8 components a line */
     for (uint32_t j = 0; j < share; j++) {
-        __builtin_prefetch((const char *)ahead[i / 8 % steps * share + j] + i * size / 64 * 64);
+        __builtin_prefetch((const char *)ahead[i / 8 % steps * share + j] + i * size / 64 * 64, 0, 2);
     }
 }
 
@@ -267,7 +268,7 @@ SIMD_INLINE uint32_t mix_run(const simd_mix *m, const atn_dtype type, const void
             for (int c = 0; c < C; c++) {
                 x[c] = load_values(type, v[j], at + (uint32_t)(c * VEC));
                 if (c % (64 / size / VEC) == 0) { /* a cache line's first; that of the same line again does no harm */
-                    __builtin_prefetch((const char *)ahead[j] + (at + (uint32_t)(c * VEC)) * (uint32_t)size);
+                    __builtin_prefetch((const char *)ahead[j] + (at + (uint32_t)(c * VEC)) * (uint32_t)size, 0, 2);
                 }
             }
 #pragma GCC unroll 6

@@ -60,25 +60,32 @@ static uint32_t block_sight(const attn_call *c, const atn_attn_seq *seq, const q
 
 /* ---- keys and values ---- */
 
-/* Where the block's rows of K (or of V) lie that are in `need`; others are `none`. Page numbers of others are not looked at. */
-static void block_rows(const atn_kv_layout *kv, bool value, const int32_t *pages, uint64_t b0, uint32_t kv_head,
-                       uint32_t need, const void *none, const void **rows)
+/* Where the rows of K (or of V) of the block at b0 lie that are in `need`; others are no_key, and their pages are not looked at.
+ * A page of -1 has no row either. */
+static void block_rows(const attn_call *c, bool value, const atn_attn_seq *seq, uint64_t b0, uint32_t kv_head,
+                       uint32_t need, const void **rows)
 {
+    const atn_kv_layout *kv = &c->a->kv;
     const char *base = (const char *)(value ? kv->v_buf : kv->k_buf)->mem.base + (value ? kv->v_off : kv->k_off) +
                        kv_head * kv->head_stride;
     uint64_t page = b0 / kv->page_tokens;
     uint32_t slot = (uint32_t)(b0 % kv->page_tokens);
     for (uint32_t j = 0; j < BLOCK; j++) {
-        rows[j] = none;
-        if (need >> j & 1u) {
-            assert(pages[page] >= 0);
-            rows[j] = base + (size_t)pages[page] * kv->page_stride + slot * kv->row_stride;
+        rows[j] = no_key;
+        if ((need >> j & 1u) && seq->pages[page] >= 0) {
+            rows[j] = base + (size_t)seq->pages[page] * kv->page_stride + slot * kv->row_stride;
         }
         if (++slot == kv->page_tokens) {
             slot = 0;
             page++;
         }
     }
+}
+
+/* The keys before hi of the block at b0. */
+static uint32_t bits_below(uint64_t hi, uint64_t b0)
+{
+    return hi <= b0 ? 0 : hi - b0 >= BLOCK ? UINT32_MAX : (1u << (hi - b0)) - 1;
 }
 
 /* ---- one block ---- */
@@ -164,29 +171,26 @@ static void widen_values(const attn_call *c, attn_scratch *s, uint32_t need)
     }
 }
 
-/* What the n vectors see of block b0: sight[i] of each, and together. */
-static uint32_t block_sights(const attn_call *c, const attn_scratch *s, const atn_attn_seq *seq, uint32_t n,
-                             uint64_t b0, uint32_t *sight)
+/* Takes block b0 into the span states of n vectors. Values are fetched a block ahead and keys two: about as long as memory takes. */
+static void block_visit(const attn_call *c, attn_scratch *s, const atn_attn_seq *seq, uint32_t n, uint32_t kv_head,
+                        uint64_t b0, uint64_t hi)
 {
-    uint32_t need = 0;
+    const atn_kv_layout *kv = &c->a->kv;
+    const void *rows[BLOCK], *ahead[BLOCK];
+    uint32_t sight[MAX_VECTORS], need = 0;
     for (uint32_t i = 0; i < n; i++) {
         sight[i] = block_sight(c, seq, &s->vec[i], b0);
         need |= sight[i];
     }
-    return need;
-}
-
-/* Takes block b0 into the span states of n vectors; `next` is what they see of the block after it. */
-static void block_visit(const attn_call *c, attn_scratch *s, const atn_attn_seq *seq, uint32_t n, uint32_t kv_head,
-                        uint64_t b0, const uint32_t *sight, uint32_t need, uint32_t next)
-{
-    const atn_kv_layout *kv = &c->a->kv;
-    const void *rows[BLOCK];
-    block_rows(kv, true, seq->pages, b0, kv_head, need, no_key, s->v);
-    block_rows(kv, false, seq->pages, b0, kv_head, need, no_key, rows);
-    c->kern->keys(kv->type, rows, s->v, c->a->head_dim, s->keys);
+    if (need == 0) {
+        return;
+    }
+    block_rows(c, true, seq, b0, kv_head, need, s->v);
+    block_rows(c, false, seq, b0, kv_head, need, rows);
+    block_rows(c, true, seq, b0 + BLOCK, kv_head, bits_below(hi, b0 + BLOCK), ahead);
+    c->kern->keys(kv->type, rows, ahead, c->a->head_dim, s->keys);
     c->kern->scores(s->q, n, s->keys, c->a->head_dim, s->scores);
-    block_rows(kv, false, seq->pages, b0 + BLOCK, kv_head, next, no_key, rows);
+    block_rows(c, false, seq, b0 + 2 * BLOCK, kv_head, bits_below(hi, b0 + 2 * BLOCK), ahead);
     bool widen = n > ATTN_TILE && kv->type == ATN_DTYPE_F16;
     if (widen) {
         widen_values(c, s, need);
@@ -204,7 +208,7 @@ static void block_visit(const attn_call *c, attn_scratch *s, const atn_attn_seq 
         }
     }
     for (uint32_t i = 0; i < n; i += ATTN_TILE) {
-        mix_tile(c, s, i, n - i < ATTN_TILE ? n - i : ATTN_TILE, widen ? ATN_DTYPE_F32 : kv->type, i ? NULL : rows);
+        mix_tile(c, s, i, n - i < ATTN_TILE ? n - i : ATTN_TILE, widen ? ATN_DTYPE_F32 : kv->type, i ? NULL : ahead);
     }
 }
 
@@ -222,16 +226,9 @@ void simd_span_run(const attn_call *c, attn_scratch *s, const atn_attn_seq *seq,
         hi = v->hi > hi ? v->hi : hi;
     }
     lo = lo > span * SPAN ? lo : span * SPAN;
-    hi = hi < (span + 1) * SPAN ? hi : (span + 1) * SPAN;
-    uint32_t sight[2][MAX_VECTORS], need[2];
-    uint32_t now = 0;
-    lo = lo / BLOCK * BLOCK;
-    need[0] = lo < hi ? block_sights(c, s, seq, n, lo, sight[0]) : 0;
-    for (uint64_t b0 = lo; b0 < hi; b0 += BLOCK, now ^= 1u) {
-        need[now ^ 1u] = b0 + BLOCK < hi ? block_sights(c, s, seq, n, b0 + BLOCK, sight[now ^ 1u]) : 0;
-        if (need[now]) {
-            block_visit(c, s, seq, n, kv_head, b0, sight[now], need[now], need[now ^ 1u]);
-        }
+    uint64_t end = hi < (span + 1) * SPAN ? hi : (span + 1) * SPAN;
+    for (uint64_t b0 = lo / BLOCK * BLOCK; b0 < end; b0 += BLOCK) {
+        block_visit(c, s, seq, n, kv_head, b0, hi);
     }
 }
 
@@ -246,7 +243,7 @@ void simd_head_weights(const attn_call *c, attn_scratch *s, const atn_attn_seq *
     memset(weights, 0, seq->n_keys * sizeof *weights);
     for (uint64_t b0 = v->lo / BLOCK * BLOCK; b0 < v->hi; b0 += BLOCK) {
         uint32_t sight = block_sight(c, seq, v, b0);
-        block_rows(&c->a->kv, false, seq->pages, b0, head / c->group, sight, no_key, rows);
+        block_rows(c, false, seq, b0, head / c->group, sight, rows);
         c->kern->keys(c->a->kv.type, rows, rows, c->a->head_dim, s->keys);
         c->kern->scores(s->q, 1, s->keys, c->a->head_dim, s->scores);
         adjust_scores(c, seq, v, b0, s->scores);
