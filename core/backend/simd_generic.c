@@ -191,6 +191,7 @@ static inline void prefetch(uintptr_t at)
 }
 
 #define SIMD_PANELS panels
+#define SIMD_PLAIN
 #include "core/backend/simd_matmul_body.h"
 
 static int quantise_block(const float *x, float limit, unsigned char *q, float *d)

@@ -15,7 +15,12 @@
 
 #include "core/backend/simd.h"
 
+/* Forced where vectors must stay in registers; plain C leaves it to the compiler, which needs ten times as long else. */
+#ifdef SIMD_PLAIN
+#define INLINE static inline
+#else
 #define INLINE static inline __attribute__((always_inline))
+#endif
 
 enum {
     X_BLOCK = SIMD_BLOCK * 2, /* bytes of a block of quantised activations */
