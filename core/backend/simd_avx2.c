@@ -15,7 +15,11 @@ typedef struct bytes64 {
 typedef struct quad {
     __m256i even_a, odd_a, even_b, odd_b; /* a: lanes 0..7, b: 8..15 */
 } quad;
-enum { QUAD_BYTES = 128 };
+enum { QUAD_BYTES = 128, QUAD_PARTS = 2 };
+
+typedef struct part {
+    __m256i a, b; /* the even or the odd bytes */
+} part;
 
 typedef struct isum {
     __m256i a, b;
@@ -66,19 +70,19 @@ AVX quad quad_of(bytes64 x)
                   _mm256_srai_epi16(_mm256_slli_epi16(x.b, 8), 8), _mm256_srai_epi16(x.b, 8)};
 }
 
-AVX quad quad_load(const unsigned char *p)
-{
-    const __m256i *v = (const __m256i *)(const void *)p;
-    return (quad){_mm256_load_si256(v), _mm256_load_si256(v + 1), _mm256_load_si256(v + 2), _mm256_load_si256(v + 3)};
-}
-
 AVX void quad_store(unsigned char *p, quad q)
 {
     __m256i *v = (__m256i *)(void *)p;
     _mm256_store_si256(v, q.even_a);
-    _mm256_store_si256(v + 1, q.odd_a);
-    _mm256_store_si256(v + 2, q.even_b);
+    _mm256_store_si256(v + 1, q.even_b);
+    _mm256_store_si256(v + 2, q.odd_a);
     _mm256_store_si256(v + 3, q.odd_b);
+}
+
+AVX part part_load(const unsigned char *p)
+{
+    const __m256i *v = (const __m256i *)(const void *)p;
+    return (part){_mm256_load_si256(v), _mm256_load_si256(v + 1)};
 }
 
 AVX isum isum_zero(void)
@@ -86,17 +90,22 @@ AVX isum isum_zero(void)
     return (isum){_mm256_setzero_si256(), _mm256_setzero_si256()};
 }
 
+AVX isum isum_part(isum s, part w, const unsigned char *x)
+{
+    int two;
+    memcpy(&two, x, sizeof two);
+    __m256i v = _mm256_set1_epi32(two);
+    s.a = _mm256_add_epi32(s.a, _mm256_madd_epi16(w.a, v));
+    s.b = _mm256_add_epi32(s.b, _mm256_madd_epi16(w.b, v));
+    /* One row after the other: gcc 12 would compute the products of all rows first and have no registers left. */
+    __asm__ volatile("" : "+x"(s.a), "+x"(s.b));
+    return s;
+}
+
 AVX isum isum_dot(isum s, quad w, const unsigned char *x)
 {
-    int even, odd;
-    memcpy(&even, x, 4);
-    memcpy(&odd, x + 4, 4);
-    __m256i e = _mm256_set1_epi32(even), o = _mm256_set1_epi32(odd);
-    s.a = _mm256_add_epi32(s.a, _mm256_madd_epi16(w.even_a, e));
-    s.b = _mm256_add_epi32(s.b, _mm256_madd_epi16(w.even_b, e));
-    s.a = _mm256_add_epi32(s.a, _mm256_madd_epi16(w.odd_a, o));
-    s.b = _mm256_add_epi32(s.b, _mm256_madd_epi16(w.odd_b, o));
-    return s;
+    s = isum_part(s, (part){w.even_a, w.even_b}, x);
+    return isum_part(s, (part){w.odd_a, w.odd_b}, x + 4);
 }
 
 AVX lanes isum_lanes(isum s)

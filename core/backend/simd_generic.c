@@ -14,7 +14,8 @@ typedef struct bytes64 {
 typedef struct quad {
     int8_t v[64];
 } quad;
-enum { QUAD_BYTES = 64 };
+enum { QUAD_BYTES = 64, QUAD_PARTS = 1 };
+typedef quad part;
 
 typedef struct isum {
     int32_t v[SIMD_LANES];
@@ -70,7 +71,7 @@ static inline quad quad_of(bytes64 x)
     return q;
 }
 
-static inline quad quad_load(const unsigned char *p)
+static inline part part_load(const unsigned char *p)
 {
     quad q;
     memcpy(&q, p, sizeof q);
@@ -96,6 +97,11 @@ static inline isum isum_dot(isum s, quad w, const unsigned char *x)
         s.v[i] += w.v[4 * i] * v[0] + w.v[4 * i + 1] * v[1] + w.v[4 * i + 2] * v[2] + w.v[4 * i + 3] * v[3];
     }
     return s;
+}
+
+static inline isum isum_part(isum s, part w, const unsigned char *x)
+{
+    return isum_dot(s, w, x);
 }
 
 static inline lanes isum_lanes(isum s)

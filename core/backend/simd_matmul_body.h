@@ -1,8 +1,10 @@
 /* The one body of simd's matrix products: included by one thin file per instruction set, which defines before it
  *   bytes64  64 unsigned bytes (4 for each lane):  bytes_load, bytes_and, bytes_or, bytes_sub (of a constant), bytes_shl and
  *            bytes_shr (bits may come in from a neighbouring byte: what the body keeps is below);
- *   quad     a bytes64 of signed bytes made ready for dots:  quad_of, quad_load, quad_store, QUAD_BYTES;
- *   isum     16 integer sums:  isum_zero, isum_dot (adds a quad times 4 activations at x), isum_lanes (each rounded once);
+ *   quad     a bytes64 of signed bytes made ready for dots:  quad_of, quad_store, QUAD_BYTES;
+ *   part     a stored quad in QUAD_PARTS pieces, so that not all of it must be in registers:  part_load;
+ *   isum     16 integer sums:  isum_zero, isum_dot (adds a quad times 4 activations at x), isum_part (adds a part times its
+ *            4 / QUAD_PARTS activations), isum_lanes (each rounded once);
  *   lanes    16 floats:  lanes_zero, lanes_set, lanes_load, lanes_store, lanes_f16, lanes_bf16, lanes_u8, lanes_s8 (from
  *            memory, exact), lanes_neg, lanes_add, lanes_mul, lanes_fma (a * b + c, rounded once);
  *   prefetch of a line, and SIMD_PANELS, the name of the function that this file makes.
@@ -315,30 +317,45 @@ INLINE void row_add(simd_format f, const unpacked *u, uint32_t half, isum s, flo
     lanes_store(acc, has_min(f) ? lanes_fma(lanes_load(u->min), lanes_set(sd), a) : a);
 }
 
+/* Sums of up to 4 rows. */
+typedef struct sums {
+    isum a, b, c, d;
+} sums;
+
+/* n (a constant) rows' products with part i of a block. */
+INLINE sums sums_part(sums s, uint32_t n, const unsigned char *w, const unsigned char *x, uint32_t i)
+{
+    part p = part_load(w + QUAD_BYTES / QUAD_PARTS * i);
+    x += 8 / QUAD_PARTS * i;
+    s.a = isum_part(s.a, p, x);
+    s.b = n > 1 ? isum_part(s.b, p, x + X_BLOCK) : s.b;
+    s.c = n > 2 ? isum_part(s.c, p, x + 2 * X_BLOCK) : s.c;
+    s.d = n > 3 ? isum_part(s.d, p, x + 3 * X_BLOCK) : s.d;
+    return s;
+}
+
 /* Adds one unpacked block's products to n (a constant, up to 4) rows of acc. */
 INLINE void rows_add(simd_format f, uint32_t n, const unpacked *u, const unsigned char *x, const float *d,
                      const float *sd, float *acc)
 {
-    for (uint32_t half = 0; half < (has_halves(f) ? 2 : 1); half++) {
-        isum s0 = isum_zero(), s1 = s0, s2 = s0, s3 = s0;
-        uint32_t from = 4 * half, to = has_halves(f) ? from + 4 : 8;
-#pragma GCC unroll 2
-        for (uint32_t g = from; g < to; g++) {
-            quad w = quad_load(u->w + g * QUAD_BYTES);
-            s0 = isum_dot(s0, w, x + 8 * g);
-            s1 = n > 1 ? isum_dot(s1, w, x + X_BLOCK + 8 * g) : s1;
-            s2 = n > 2 ? isum_dot(s2, w, x + 2 * X_BLOCK + 8 * g) : s2;
-            s3 = n > 3 ? isum_dot(s3, w, x + 3 * X_BLOCK + 8 * g) : s3;
+    const uint32_t n_lines = has_halves(f) ? 4 : 8;
+    for (uint32_t half = 0; half < 8 / n_lines; half++) {
+        const unsigned char *w = u->w + QUAD_BYTES * 4 * half, *xh = x + 8 * 4 * half;
+        sums s = {isum_zero(), isum_zero(), isum_zero(), isum_zero()};
+#pragma GCC unroll 1
+        for (uint32_t g = 0; g < n_lines; g++) {
+            s = sums_part(s, n, w, xh, QUAD_PARTS * g);
+            s = QUAD_PARTS > 1 ? sums_part(s, n, w, xh, QUAD_PARTS * g + 1) : s;
         }
-        row_add(f, u, half, s0, d[0], sd[0], acc);
+        row_add(f, u, half, s.a, d[0], sd[0], acc);
         if (n > 1) {
-            row_add(f, u, half, s1, d[1], sd[1], acc + SIMD_LANES);
+            row_add(f, u, half, s.b, d[1], sd[1], acc + SIMD_LANES);
         }
         if (n > 2) {
-            row_add(f, u, half, s2, d[2], sd[2], acc + 2 * SIMD_LANES);
+            row_add(f, u, half, s.c, d[2], sd[2], acc + 2 * SIMD_LANES);
         }
         if (n > 3) {
-            row_add(f, u, half, s3, d[3], sd[3], acc + 3 * SIMD_LANES);
+            row_add(f, u, half, s.d, d[3], sd[3], acc + 3 * SIMD_LANES);
         }
     }
 }
@@ -440,8 +457,8 @@ INLINE void many_rows(simd_format f, const simd_job *job, uint32_t from, uint32_
                     block_add(f, job, job->panels + (p + i) * job->panel_bytes, b, row, n_rows, n_side, &u, acc[i]);
                 }
             }
-            for (uint32_t i = 0; i < n_side; i++) {
-                for (uint32_t r = 0; r < n_rows; r++) {
+            for (uint32_t r = 0; r < n_rows; r++) {
+                for (uint32_t i = 0; i < n_side; i++) {
                     put_row(job, row + r, p + i, lanes_load(acc[i] + r * SIMD_LANES));
                 }
             }
