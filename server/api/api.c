@@ -44,6 +44,7 @@ void api_set_engine(api *a, atn_model *m, atn_engine *e)
     a->engine = e;
     a->tok = atn_model_tokenizer(m);
     atn_model_get_info(m, &a->info);
+    info_list_backends(a);
     health_watch_feed(&a->watch, 0, false, mono_now()); /* it has all its time from here */
 }
 
@@ -56,6 +57,7 @@ void api_close(api *a)
         turn_free(a->turns);
     }
     sessions_close(a->sessions);
+    buf_free(&a->backends);
     free(a);
 }
 

@@ -14,6 +14,7 @@ void handle_session_delete(api *a, exchange *x);
 void handle_models_list(api *a, exchange *x);
 void handle_model_show(api *a, exchange *x);
 void handle_info(api *a, exchange *x);
+void info_list_backends(api *a);        /* once, when the model is there */
 void handle_hello(api *a, exchange *x); /* GET / */
 void handle_livez(api *a, exchange *x);
 void handle_readyz(api *a, exchange *x); /* /readyz and /health */

@@ -53,29 +53,57 @@ static void put_tgi(buf *b, const api *a, const atn_engine_info *e)
     put_text(b, "docker_label", NULL);
 }
 
-static void put_backends(buf *b, const api *a)
+static void put_caps(buf *b, const char *name, bool active, const atn_backend *be)
 {
-    atn_backend_caps caps;
-    atn_backend_get_caps(atn_model_backend(a->model), &caps);
     put_comma(b);
+    buf_puts(b, "{");
+    put_text(b, "name", name);
+    put_bool(b, "active", active);
+    if (be != NULL) {
+        atn_backend_caps caps;
+        atn_backend_get_caps(be, &caps);
+        put_text(b, "numerics", caps.numerics);
+        put_text(b, "detail", caps.detail);
+        put_bool(b, "batch_invariant", caps.batch_invariant);
+        put_bool(b, "attention_probe", caps.attention_probe);
+        put_count(b, "threads", caps.n_threads);
+    }
+    buf_puts(b, "}");
+}
+
+/* A backend that is not in use is opened for a moment, with one thread; one that declines itself has no capabilities. */
+void info_list_backends(api *a)
+{
+    buf *b = &a->backends;
+    buf_free(b);
+    buf_init(b, 64 << 10);
+    const atn_backend *used = atn_model_backend(a->model);
+    atn_backend_caps caps;
+    atn_backend_get_caps(used, &caps);
     buf_puts(b, "\"backends\":[");
     const char *name;
     for (size_t i = 0; (name = atn_backend_list(i)) != NULL; i++) {
-        bool active = strcmp(name, caps.name) == 0;
-        put_comma(b);
-        buf_puts(b, "{");
-        put_text(b, "name", name);
-        put_bool(b, "active", active);
-        if (active) {
-            put_text(b, "numerics", caps.numerics);
-            put_text(b, "detail", caps.detail);
-            put_bool(b, "batch_invariant", caps.batch_invariant);
-            put_bool(b, "attention_probe", caps.attention_probe);
-            put_count(b, "threads", caps.n_threads);
+        if (strcmp(name, caps.name) == 0) {
+            put_caps(b, name, true, used);
+            continue;
         }
-        buf_puts(b, "}");
+        atn_backend *be = NULL;
+        atn_err err;
+        if (atn_backend_open(name, &(atn_backend_params){.n_threads = 1}, &be, &err) != ATN_OK) {
+            be = NULL;
+        }
+        put_caps(b, name, false, be);
+        atn_backend_close(be);
     }
     buf_puts(b, "]");
+}
+
+static void put_backends(buf *b, const api *a)
+{
+    put_comma(b);
+    if (a->backends.failed || !buf_add(b, a->backends.data, a->backends.len)) {
+        b->failed = true;
+    }
 }
 
 static void put_model(buf *b, const atn_model_info *m)

@@ -23,6 +23,7 @@ struct api {
     bool closed_turns;  /* some turn waits to be freed */
     bool draining;
     health_watch watch;
+    buf backends; /* /info's list of backends: what each can do is asked once, when the model is there */
     mono_time opened;
     int64_t opened_unix; /* seconds, for "created" of models */
     api_metrics_fn *metrics_source;

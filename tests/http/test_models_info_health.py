@@ -61,6 +61,9 @@ class ModelsInfoHealth(attnd_client.ServerTest):
         self.assertIn("naive", names)
         self.assertIn("openblas", names)
         (active,) = [b for b in j["backends"] if b["active"]]
+        for b in j["backends"]:  # what each can do, in use or not
+            self.assertEqual(b["name"] != "openblas", b["batch_invariant"], b)
+            self.assertTrue(b["attention_probe"] and b["numerics"] and b["detail"], b)
         for name, kind in {"numerics": str, "detail": str, "batch_invariant": bool, "attention_probe": bool, "threads": int}.items():
             self.assertIsInstance(active[name], kind, name)
         model = j["model"]

@@ -52,6 +52,19 @@ void atn_backend_get_caps(const atn_backend *be, atn_backend_caps *out)
     (void)be;
     *out = (atn_backend_caps){.name = "fake", .numerics = "fake-1", .detail = "none", .n_threads = 1};
 }
+atn_status atn_backend_open(const char *name, const atn_backend_params *params, atn_backend **out, atn_err *err)
+{
+    (void)name;
+    (void)params;
+    *out = NULL;
+    return atn_fail(err, ATN_UNSUPPORTED, NULL, "the fake has one backend");
+}
+
+void atn_backend_close(atn_backend *be)
+{
+    (void)be;
+}
+
 const char *atn_backend_list(size_t i)
 {
     return i == 0 ? "fake" : NULL;
